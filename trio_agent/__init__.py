@@ -1,0 +1,1 @@
+"""An agent kernel on Trio. The public names, re-exported; no code lives here."""

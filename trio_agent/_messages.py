@@ -1,0 +1,241 @@
+"""What a conversation consists of: messages, their content blocks, and token counts.
+
+Here live frozen values only. What a run *tells* is in `_events.py`, what a provider *streams* in
+`_chunks.py`, and JSON in `_codec.py`. Nothing in here can be changed by whoever gets hold of it:
+sequences are tuples, and JSON values are kept as text and decoded afresh at every look.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Literal, TypeAlias
+
+import attrs
+
+from ._json import JSONValue, arguments_text, dumps, loads, loads_or_none
+
+StopReason: TypeAlias = Literal["stop", "length", "tool_use", "error", "aborted"]
+
+
+@attrs.frozen
+class Text:
+    """Text that a person or a model wrote. `signature` is a provider's, to be sent back unchanged."""
+
+    text: str
+    signature: str | None = None
+
+
+@attrs.frozen
+class Thinking:
+    """A model's reasoning.
+
+    `signature` proves to its provider that the text is unchanged. `redacted` is the opaque data of
+    reasoning that the provider does not show; `text` is empty then. Both go back as they came.
+    """
+
+    text: str
+    signature: str | None = None
+    redacted: str | None = None
+
+
+@attrs.frozen
+class Image:
+    """An image: its bytes, and its media type such as `image/png`."""
+
+    data: bytes = attrs.field(repr=lambda data: f"<{len(data)} bytes>")
+    media_type: str
+
+
+@attrs.frozen(init=False)
+class ToolCall:
+    """A model's request to run a tool.
+
+    `raw` is the arguments' JSON text as it came, byte for byte, except that blank text and `null` are
+    kept as `{}`. `arguments` decodes a fresh value at every look, so nobody can change history through
+    it; it is None where the text is not JSON. `signature` is a provider's, to be sent back unchanged.
+    """
+
+    id: str
+    name: str
+    raw: str
+    signature: str | None
+
+    def __init__(
+        self,
+        id: str,
+        name: str,
+        arguments: Mapping[str, Any] | None = None,
+        *,
+        raw: str | None = None,
+        signature: str | None = None,
+    ) -> None:
+        self.__attrs_init__(id, name, arguments_text(arguments, raw), signature)  # type: ignore[attr-defined]  # made by attrs
+
+    @property
+    def arguments(self) -> JSONValue:
+        return loads_or_none(self.raw)
+
+
+UserBlock: TypeAlias = Text | Image
+AssistantBlock: TypeAlias = Text | Thinking | ToolCall
+Block: TypeAlias = Text | Thinking | Image | ToolCall
+
+
+def _user_blocks(content: str | UserBlock | Iterable[UserBlock]) -> tuple[UserBlock, ...]:
+    if isinstance(content, str):
+        return (Text(content),)
+    if isinstance(content, Text | Image):
+        return (content,)
+    return tuple(content)
+
+
+def _assistant_blocks(content: str | Iterable[AssistantBlock]) -> tuple[AssistantBlock, ...]:
+    return (Text(content),) if isinstance(content, str) else tuple(content)
+
+
+def joined_text(content: Iterable[Block]) -> str:
+    """The text blocks of a content, joined without a separator."""
+    return "".join([block.text for block in content if isinstance(block, Text)])
+
+
+@attrs.frozen
+class Usage:
+    """Tokens. A count that the provider did not give is None, not 0.
+
+    `input` is what was read afresh; `cache_read` and `cache_write` come on top of it. `output` includes
+    `reasoning`. `total` is the provider's own figure, or the sum of input, cache and output.
+    """
+
+    input: int | None = None
+    output: int | None = None
+    cache_read: int | None = None
+    cache_write: int | None = None
+    reasoning: int | None = None
+    total: int | None = None
+
+    def __add__(self, other: Usage) -> Usage:
+        """Add count by count. A sum is None only if both parts are."""
+        if other is NO_USAGE:
+            return self
+        if self is NO_USAGE:
+            return other
+        return Usage(
+            _plus(self.input, other.input),
+            _plus(self.output, other.output),
+            _plus(self.cache_read, other.cache_read),
+            _plus(self.cache_write, other.cache_write),
+            _plus(self.reasoning, other.reasoning),
+            _plus(self.total, other.total),
+        )
+
+
+def _plus(left: int | None, right: int | None) -> int | None:
+    if left is None:
+        return right
+    return left if right is None else left + right
+
+
+NO_USAGE = Usage()
+
+
+@attrs.frozen
+class UserMessage:
+    """What a person, or the application in a person's place, said."""
+
+    content: tuple[UserBlock, ...] = attrs.field(converter=_user_blocks)
+
+    @property
+    def role(self) -> Literal["user"]:
+        return "user"
+
+    @property
+    def text(self) -> str:
+        return joined_text(self.content)
+
+
+@attrs.frozen
+class AssistantMessage:
+    """What a model answered, whole or as far as it came.
+
+    `stop_reason` is None only while the message is streaming. With `error` and `aborted`,
+    `error_message` says why. `model` and `provider` tell whose thinking signatures these are.
+    """
+
+    content: tuple[AssistantBlock, ...] = attrs.field(default=(), converter=_assistant_blocks)
+    stop_reason: StopReason | None = "stop"
+    usage: Usage = NO_USAGE
+    model: str | None = None
+    provider: str | None = None
+    error_message: str | None = None
+    response_id: str | None = None
+
+    @property
+    def role(self) -> Literal["assistant"]:
+        return "assistant"
+
+    @property
+    def text(self) -> str:
+        return joined_text(self.content)
+
+    @property
+    def tool_calls(self) -> tuple[ToolCall, ...]:
+        return tuple([block for block in self.content if type(block) is ToolCall])
+
+
+@attrs.frozen(init=False)
+class ToolResultMessage:
+    """What a tool call came to. `details` are for the application; the model never sees them."""
+
+    tool_call_id: str
+    tool_name: str
+    content: tuple[UserBlock, ...]
+    is_error: bool
+    _details: str | None
+
+    def __init__(
+        self,
+        tool_call_id: str,
+        tool_name: str,
+        content: str | UserBlock | Iterable[UserBlock] = (),
+        is_error: bool = False,
+        details: JSONValue = None,
+    ) -> None:
+        frozen = None if details is None else dumps(details)
+        self.__attrs_init__(tool_call_id, tool_name, _user_blocks(content), is_error, frozen)  # type: ignore[attr-defined]  # made by attrs
+
+    @property
+    def role(self) -> Literal["tool_result"]:
+        return "tool_result"
+
+    @property
+    def text(self) -> str:
+        return joined_text(self.content)
+
+    @property
+    def details(self) -> JSONValue:
+        return None if self._details is None else loads(self._details)
+
+
+@attrs.frozen(init=False)
+class CustomMessage:
+    """A message of the application's own kind, kept in history and log, not shown to the model.
+
+    `payload` is any JSON value; each look decodes a fresh one.
+    """
+
+    kind: str
+    _payload: str
+
+    def __init__(self, kind: str, payload: JSONValue = None) -> None:
+        self.__attrs_init__(kind, dumps(payload))  # type: ignore[attr-defined]  # made by attrs
+
+    @property
+    def role(self) -> Literal["custom"]:
+        return "custom"
+
+    @property
+    def payload(self) -> JSONValue:
+        return loads(self._payload)
+
+
+Message: TypeAlias = UserMessage | AssistantMessage | ToolResultMessage | CustomMessage
