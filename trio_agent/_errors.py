@@ -44,6 +44,10 @@ class ToolDefinitionError(TypeError):
     """A tool cannot be made of this function or schema."""
 
 
+class ArgumentError(ValueError):
+    """A call's arguments do not fit its tool. The text names each problem in words for the model (T5)."""
+
+
 class LifecycleError(RuntimeError):
     """An event is not lawful here. Nothing has changed. `rule` names the rule of the specification."""
 

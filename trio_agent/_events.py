@@ -58,7 +58,7 @@ class MessageStart:
     time: float = _time
 
 
-@attrs.frozen
+@attrs.frozen(weakref_slot=False)  # so that a `_Draft` can become one
 class MessageUpdate:
     """More of the assistant message that is streaming (L3, L4).
 
@@ -77,6 +77,24 @@ class MessageUpdate:
     def message(self) -> AssistantMessage | None:
         message: AssistantMessage | None = None if self._view is None else self._view.message_at(self._length)
         return message
+
+
+class _Draft:
+    """A `MessageUpdate` before it is frozen; laid out alike, so that it can become one."""
+
+    __slots__ = MessageUpdate.__slots__  # type: ignore[attr-defined]  # made by attrs
+
+
+def message_update(delta: Delta, time: float, view: Any, length: int) -> MessageUpdate:
+    """`MessageUpdate(...)`, four times as fast: it is made once per delta, and setting frozen fields is dear."""
+    draft: Any = _Draft()
+    draft.delta = delta
+    draft.time = time
+    draft._view = view
+    draft._length = length
+    draft.__class__ = MessageUpdate
+    event: MessageUpdate = draft
+    return event
 
 
 @attrs.frozen

@@ -20,18 +20,22 @@ def _refuse_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is not JSON")
 
 
+_encode: Final = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
+_decode: Final = json.JSONDecoder(parse_constant=_refuse_constant).decode
+
+
 def dumps(value: JSONValue) -> str:
     """The canonical text of a JSON value: no white space, characters as they are, no NaN.
 
     Raises `TypeError` or `ValueError` for what JSON cannot say, `RecursionError` for endless nesting.
     """
-    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    return _encode(value)
 
 
 def loads(text: str) -> JSONValue:
     """Decode JSON text. Raises `ValueError` for anything else, NaN and Infinity included."""
     try:
-        return json.loads(text, parse_constant=_refuse_constant)
+        return _decode(text)
     except RecursionError:
         raise ValueError("the JSON is nested too deeply") from None
 

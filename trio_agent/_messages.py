@@ -113,6 +113,14 @@ class Usage:
     reasoning: int | None = None
     total: int | None = None
 
+    @property
+    def known_total(self) -> int | None:
+        """The total, or where it was not given the sum of the parts that were; None if nothing was."""
+        if self.total is not None:
+            return self.total
+        parts = [part for part in (self.input, self.cache_read, self.cache_write, self.output) if part is not None]
+        return sum(parts) if parts else None
+
     def __add__(self, other: Usage) -> Usage:
         """Add count by count. A sum is None only if both parts are."""
         if other is NO_USAGE:

@@ -1,0 +1,45 @@
+"""What stands beside a type in `Annotated`: descriptions and bounds, in msgspec's own words.
+
+Here lives the reading of such extras, whichever library they come from: they are known by their attributes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+import msgspec
+
+from ._schema_strict import is_array
+
+_BOUNDS: Final = ("gt", "ge", "lt", "le", "multiple_of", "min_length", "max_length")
+
+
+def metas(extra: Any) -> Iterator[msgspec.Meta]:
+    """What an extra says, be it a description, msgspec's own, or anything with the usual attributes.
+
+    What says nothing of this kind is passed over. Raises `TypeError` or `ValueError` for a bound that is none.
+    """
+    if isinstance(extra, msgspec.Meta):
+        yield extra
+    elif isinstance(extra, str):
+        yield msgspec.Meta(description=extra)
+    elif not isinstance(extra, type):
+        yield from _of_attributes(extra)
+
+
+def _of_attributes(extra: Any) -> Iterator[msgspec.Meta]:
+    """The bounds of `annotated_types`, the text of PEP 727's `Doc`, and objects that hold several of these."""
+    inner: Any = getattr(extra, "metadata", None)
+    for part in inner if is_array(inner) else ():
+        yield from metas(part)
+    for name in _BOUNDS:
+        bound = getattr(extra, name, None)
+        if bound is not None:
+            yield msgspec.Meta(**{name: bound})
+    pattern = getattr(extra, "pattern", None)
+    if pattern is not None:
+        yield msgspec.Meta(pattern=getattr(pattern, "pattern", pattern))
+    text = getattr(extra, "description", None) or getattr(extra, "documentation", None)
+    if isinstance(text, str):
+        yield msgspec.Meta(description=text)

@@ -1,0 +1,232 @@
+"""Folds stream chunks into an assistant message.
+
+Here lives what a provider may send in which order (F6), the replacing of call ids (T7), and the message
+as it was at any moment. Chunks are kept in one log that only grows: a moment is a length of it, and text is
+joined when somebody reads it. Who is told is the run's business.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Final, TypeAlias
+
+from ._chunks import (
+    BlockEnd,
+    Chunk,
+    Finish,
+    RedactedThinking,
+    ResponseInfo,
+    TextDelta,
+    ThinkingDelta,
+    ToolCallDelta,
+    ToolCallStart,
+    UsageReport,
+)
+from ._errors import ProviderError
+from ._events import Delta, ToolCallFragment
+from ._messages import NO_USAGE, AssistantBlock, AssistantMessage, StopReason, Text, Thinking, ToolCall
+
+_Kind: TypeAlias = type[TextDelta] | type[ThinkingDelta] | type[ToolCallStart] | type[RedactedThinking]
+_Logged: TypeAlias = Delta | RedactedThinking | BlockEnd
+_Entry: TypeAlias = _Logged | ResponseInfo
+_STOP_REASONS: Final[dict[str, StopReason]] = {"stop": "stop", "length": "length", "tool_use": "tool_use"}
+
+
+class Assembly:
+    """One answer, as far as it has come.
+
+    `fold` raises `ProviderError("protocol", …)` for what no answer may contain, and changes nothing then.
+    """
+
+    __slots__ = (
+        "_calls",
+        "_kinds",
+        "_last",
+        "_log",
+        "_open_kinds",
+        "_taken",
+        "_used_ids",
+        "model",
+        "provider",
+        "stop_reason",
+        "usage",
+    )
+
+    def __init__(self, used_ids: Collection[str], *, model: str | None = None, provider: str | None = None) -> None:
+        self._used_ids = used_ids
+        self._log: list[_Entry] = []
+        self._kinds: dict[int, _Kind] = {}
+        self._open_kinds: dict[int, _Kind] = {}  # the same until the end marker, empty behind it
+        self._calls: dict[int, tuple[str, str]] = {}
+        self._taken: set[str] = set()
+        self._last: tuple[int, AssistantMessage] | None = None
+        self.model = model
+        self.provider = provider
+        self.usage = NO_USAGE
+        self.stop_reason: StopReason | None = None
+
+    def __len__(self) -> int:
+        return len(self._log)
+
+    @property
+    def finished(self) -> bool:
+        """Whether the end marker has come."""
+        return self.stop_reason is not None
+
+    def fold(self, chunk: Chunk) -> Delta | None:
+        """Take a chunk. Gives what is to be told of it, or None."""
+        cls = type(chunk)
+        if cls is TextDelta or cls is ThinkingDelta:
+            # One look-up also notices a chunk behind the end marker: test_a_chunk_behind_the_end_marker_is_an_error.
+            if self._open_kinds.get(chunk.index) is not cls:  # type: ignore[union-attr]
+                self._open(chunk.index, cls)  # type: ignore[union-attr, arg-type]
+            text = chunk.text  # type: ignore[union-attr]
+            if type(text) is not str:
+                raise _broken(f"a {cls.__name__} carries {type(text).__name__} where text belongs")
+            if not text:
+                return None
+            self._log.append(chunk)  # type: ignore[arg-type]
+            return chunk  # type: ignore[return-value]
+        return self._fold_other(chunk)
+
+    def message_at(self, length: int, stop_reason: StopReason | None = None, error: str | None = None) -> AssistantMessage:
+        """The message as it was when the log had that length. Costs time in proportion to its text."""
+        if stop_reason is None and self._last is not None and self._last[0] == length:
+            return self._last[1]
+        info = self._info(length)
+        message = AssistantMessage(
+            self._blocks(length),
+            stop_reason,
+            NO_USAGE if stop_reason is None else self.usage,
+            info.model,
+            self.provider,
+            error,
+            info.id,
+        )
+        if stop_reason is None:
+            self._last = (length, message)
+        return message
+
+    def finish(self) -> AssistantMessage:
+        """The whole message. Raises `ProviderError` if the end marker has not come (F6)."""
+        if self.stop_reason is None:
+            raise _broken("the stream ended without its end marker; the answer may be cut")
+        return self.message_at(len(self._log), self.stop_reason)
+
+    def _fold_other(self, chunk: Chunk) -> Delta | None:
+        if isinstance(chunk, UsageReport):
+            self.usage = chunk.usage
+            return None
+        if self.stop_reason is not None:
+            raise _broken(f"a {type(chunk).__name__} came behind the end marker")
+        if isinstance(chunk, ToolCallDelta):
+            return self._more_arguments(chunk)
+        if isinstance(chunk, ToolCallStart):
+            return self._start_call(chunk)
+        if isinstance(chunk, BlockEnd):
+            if chunk.signature is not None:
+                self._sign(chunk)
+        elif isinstance(chunk, RedactedThinking):
+            self._open(chunk.index, RedactedThinking)
+            self._log.append(chunk)
+        elif isinstance(chunk, ResponseInfo):
+            self._log.append(chunk)
+        elif isinstance(chunk, Finish):
+            self._finish(chunk.stop_reason)
+        else:
+            raise _broken(f"{type(chunk).__name__} is no chunk; see trio_agent's chunk classes")
+        return None
+
+    def _finish(self, reason: str) -> None:
+        stop_reason = _STOP_REASONS.get(reason) if isinstance(reason, str) else None
+        if stop_reason is None:
+            raise _broken(f"{reason!r} is not an end marker; the known ones are {', '.join(_STOP_REASONS)}")
+        self.stop_reason = stop_reason
+        self._open_kinds = {}
+
+    def _open(self, index: int, kind: _Kind) -> None:
+        if self.stop_reason is not None:
+            raise _broken(f"a {kind.__name__} came behind the end marker")
+        known = self._kinds.get(index)
+        if known is kind and kind in (TextDelta, ThinkingDelta):
+            return
+        if known is not None:
+            raise _broken(f"block {index} was opened by {known.__name__} and cannot take {kind.__name__}")
+        self._kinds[index] = self._open_kinds[index] = kind
+
+    def _start_call(self, chunk: ToolCallStart) -> Delta:
+        self._open(chunk.index, ToolCallStart)
+        name = chunk.name if isinstance(chunk.name, str) else ""
+        call_id = self._unique_id(chunk.id)
+        self._calls[chunk.index] = (call_id, name)
+        fragment = ToolCallFragment(chunk.index, call_id, name, "")
+        self._log.append(fragment)
+        return fragment
+
+    def _more_arguments(self, chunk: ToolCallDelta) -> Delta | None:
+        call = self._calls.get(chunk.index)
+        if call is None:
+            raise _broken(f"arguments came for block {chunk.index}, which is no tool call")
+        if type(chunk.json) is not str:
+            raise _broken(f"a ToolCallDelta carries {type(chunk.json).__name__} where JSON text belongs")
+        if not chunk.json:
+            return None
+        fragment = ToolCallFragment(chunk.index, *call, chunk.json)
+        self._log.append(fragment)
+        return fragment
+
+    def _sign(self, chunk: BlockEnd) -> None:
+        if chunk.index not in self._kinds:  # thinking whose text its provider does not show
+            self._open(chunk.index, ThinkingDelta)
+        self._log.append(chunk)
+
+    def _unique_id(self, wanted: object) -> str:
+        """The provider's id, or one of ours where it is missing, empty or taken (T7)."""
+        if isinstance(wanted, str) and wanted.strip() and not self._is_taken(wanted):
+            made = wanted
+        else:
+            number = len(self._used_ids) + len(self._taken) + 1
+            while self._is_taken(made := f"call_{number}"):
+                number += 1
+        self._taken.add(made)
+        return made
+
+    def _is_taken(self, call_id: str) -> bool:
+        return call_id in self._taken or call_id in self._used_ids
+
+    def _info(self, length: int) -> ResponseInfo:
+        """What the provider had said about the answer by then."""
+        response_id, model = None, self.model
+        for entry in self._log[:length]:
+            if type(entry) is ResponseInfo:
+                response_id, model = entry.id or response_id, entry.model or model
+        return ResponseInfo(response_id, model)
+
+    def _blocks(self, length: int) -> tuple[AssistantBlock, ...]:
+        parts: dict[int, list[_Logged]] = {}
+        for entry in self._log[:length]:
+            if type(entry) is not ResponseInfo:
+                parts.setdefault(entry.index, []).append(entry)
+        return tuple([self._block(index, entries) for index, entries in parts.items()])
+
+    def _block(self, index: int, entries: list[_Logged]) -> AssistantBlock:
+        signature: str | None = None
+        texts: list[str] = []
+        for entry in entries:
+            if isinstance(entry, BlockEnd):
+                signature = entry.signature
+            elif isinstance(entry, ToolCallFragment):
+                texts.append(entry.json)
+            elif isinstance(entry, RedactedThinking):
+                return Thinking("", redacted=entry.data)
+            else:
+                texts.append(entry.text)
+        text = "".join(texts)
+        kind = self._kinds[index]
+        if kind is ToolCallStart:
+            return ToolCall(*self._calls[index], raw=text, signature=signature)
+        return Text(text, signature) if kind is TextDelta else Thinking(text, signature)
+
+
+def _broken(text: str) -> ProviderError:
+    return ProviderError("protocol", text)

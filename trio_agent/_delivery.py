@@ -1,0 +1,177 @@
+"""Hands one event to every subscriber exactly once, in the order in which they subscribed.
+
+Here lives the list of subscribers and the cursor: who has not been called yet for the event that is being
+delivered. A delivery that was cut goes on behind whom it was cut at. What a failure means for the run is
+decided by the `Judge`; protection against cancellation comes from the caller's scopes.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable, Iterator
+from types import CoroutineType, TracebackType
+from typing import Any, Generic, Protocol, TypeAlias, TypeVar
+
+import trio
+
+from ._failures import split
+from ._settlement import Budget
+
+E = TypeVar("E")
+E_contra = TypeVar("E_contra", contravariant=True)
+Listener: TypeAlias = Callable[[E], object]
+
+
+class Subscription(Generic[E]):
+    """One subscriber's place in the list. Call it, or leave it as a context manager, to unsubscribe.
+
+    Once that has returned, the listener is not called again.
+    """
+
+    __slots__ = ("_guard", "_subscribers", "active", "listener", "observer")
+
+    def __init__(
+        self, subscribers: Subscribers[E], listener: Listener[E], observer: bool, guard: Callable[[], None]
+    ) -> None:
+        self._subscribers = subscribers
+        self._guard = guard
+        self.listener = listener
+        self.observer = observer
+        self.active = True
+
+    def __call__(self) -> None:
+        self._guard()
+        self.active = False
+        self._subscribers.remove(self)
+
+    def __enter__(self) -> Subscription[E]:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self()
+
+    def __repr__(self) -> str:
+        return f"<subscription of {name_of(self.listener)}>"
+
+
+class Subscribers(Generic[E]):
+    """The subscribers of one agent. `all` is a tuple that is replaced, never changed: a delivery keeps its own."""
+
+    __slots__ = ("all",)
+
+    def __init__(self) -> None:
+        self.all: tuple[Subscription[E], ...] = ()
+
+    def add(self, listener: Listener[E], observer: bool, guard: Callable[[], None]) -> Subscription[E]:
+        subscription = Subscription(self, listener, observer, guard)
+        self.all = (*self.all, subscription)
+        return subscription
+
+    def remove(self, subscription: Subscription[E]) -> None:
+        self.all = tuple([other for other in self.all if other is not subscription])
+
+
+class Judge(Protocol[E_contra]):
+    """Who is told when a subscriber fails or is cut."""
+
+    def subscriber_failed(self, listener: object, observer: bool, event: E_contra, failure: Exception) -> None: ...
+    def subscriber_cut(self, listener: object, event: E_contra) -> None: ...
+
+
+class Delivery(Generic[E]):
+    """The delivery of one event after the other (L5). One task uses it."""
+
+    __slots__ = ("_current", "_event", "_judge", "_rest", "_subscribers")
+
+    def __init__(self, subscribers: Subscribers[E], judge: Judge[E]) -> None:
+        self._subscribers = subscribers
+        self._judge = judge
+        self._event: E | None = None
+        self._rest: Iterator[Subscription[E]] = iter(())
+        self._current: Subscription[E] | None = None
+
+    async def deliver(self, event: E) -> None:
+        """Call every subscriber. Checkpoints only where a subscriber does.
+
+        Cancellation and interrupts pass through, and leave the rest to `finish`.
+        """
+        self._event = event
+        self._rest = rest = iter(self._subscribers.all)
+        for subscription in rest:
+            if subscription.active:
+                self._current = subscription
+                try:
+                    result = subscription.listener(event)
+                    if result is not None and (type(result) is CoroutineType or inspect.isawaitable(result)):
+                        await result
+                except BaseException as exc:
+                    self._caught(subscription, event, exc)
+        self._current = None
+
+    async def deliver_bounded(self, event: E, budget: Budget) -> None:
+        """The same, each subscriber in a protected scope of its own, so that one that hangs costs only its share."""
+        self._event = event
+        self._rest = iter(self._subscribers.all)
+        await self.finish(budget)
+
+    async def finish(self, budget: Budget) -> None:
+        """Call those whom the last delivery did not reach, each in a protected scope of its own."""
+        event = self._event
+        for subscription in self._rest:
+            if subscription.active and event is not None:
+                self._current = subscription
+                try:
+                    result = subscription.listener(event)
+                    if result is not None and inspect.isawaitable(result):
+                        await self._bounded(subscription, event, result, budget)
+                except BaseException as exc:
+                    self._caught(subscription, event, exc)
+        self._current = None
+
+    def report_cut(self) -> None:
+        """Say who was being called when the scope around `deliver` was cut."""
+        if self._current is not None and self._event is not None:
+            self._judge.subscriber_cut(self._current.listener, self._event)
+            self._current = None
+
+    async def _bounded(
+        self, subscription: Subscription[E], event: E, result: Awaitable[object], budget: Budget
+    ) -> None:
+        with budget.protected() as scope:
+            await result
+        if scope.cancelled_caught:
+            self._judge.subscriber_cut(subscription.listener, event)
+
+    def _caught(self, subscription: Subscription[E], event: E, exc: BaseException) -> None:
+        """Report what went wrong, raise what must go on."""
+        failure, rest = split(exc)
+        if rest is not None and is_stray(rest):
+            failure, rest = stray_failure(rest), None
+        if failure is not None:
+            self._judge.subscriber_failed(subscription.listener, subscription.observer, event, failure)
+        if rest is exc:
+            raise exc
+        if rest is not None:
+            raise rest from None
+
+
+def is_stray(rest: BaseException) -> bool:
+    """Whether this is nothing but `Cancelled` although no scope around is cancelled (F7): saved and raised again."""
+    from ._failures import leaves
+
+    return all(isinstance(leaf, trio.Cancelled) for leaf in leaves(rest)) and trio.current_effective_deadline() > -float("inf")
+
+
+def stray_failure(rest: BaseException) -> Exception:
+    """An ordinary failure in the place of a stray `Cancelled`."""
+    failure = RuntimeError("raised a trio.Cancelled although no scope was cancelled; never keep one to raise it later")
+    failure.__cause__ = rest
+    return failure
+
+
+def name_of(listener: Any) -> str:
+    """What to call a callable in a message."""
+    name = getattr(listener, "__qualname__", None)
+    return name if isinstance(name, str) else type(listener).__qualname__

@@ -1,0 +1,333 @@
+"""When an event is lawful, which phase that is, and how to close a run from anywhere.
+
+Here lives every decision about order, as tables first. Nothing in here waits, delivers or touches
+history: `feed` looks at one event and advances, or raises and changes nothing. The README's state
+diagram is drawn from `TABLE` and `PHASES`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import Enum
+from typing import Final, cast
+
+from ._errors import LifecycleError
+from ._events import (
+    Event,
+    MessageEnd,
+    MessageStart,
+    MessageUpdate,
+    ToolExecutionEnd,
+    ToolExecutionStart,
+    ToolExecutionUpdate,
+    TurnEnd,
+    TurnStart,
+)
+from ._messages import AssistantMessage, Message, ToolCall, ToolResultMessage
+
+
+class Phase(Enum):
+    """What an agent is doing (P1). RETRY is the wait before a request is sent again, not the sending (P3)."""
+
+    IDLE = "idle"
+    TURN = "turn"
+    COMPACTION = "compaction"
+    RETRY = "retry"
+
+
+class Position(Enum):
+    """Where a run stands between two events."""
+
+    IDLE = "idle"  # no run
+    STARTED = "started"  # after agent_start
+    OPEN = "open"  # in a turn: messages may be injected, the request may be sent
+    INJECTING = "injecting"  # inside an injected message
+    ASKING = "asking"  # after a retry or a compaction: only the request may follow
+    STREAMING = "streaming"  # inside an assistant message
+    FAILED = "failed"  # after an assistant message that ended `error` or `aborted`
+    TOOLS = "tools"  # after the standing message: its calls, then their results
+    RESULT = "result"  # inside a tool-result message
+    TURN_OVER = "turn over"  # after turn_end
+    RETRYING = "retrying"
+    COMPACTING = "compacting"
+    ENDED = "ended"  # after agent_end: nothing may follow (L1)
+
+
+# The kinds that the tables speak of. A message's kind depends on its role, its end also on its stop reason.
+TABLE: Final[dict[Position, dict[str, Position]]] = {
+    Position.IDLE: {"agent_start": Position.STARTED},
+    Position.STARTED: {"turn_start": Position.OPEN},
+    Position.OPEN: {
+        "injected_start": Position.INJECTING,
+        "answer_start": Position.STREAMING,
+        "retry_start": Position.RETRYING,
+        "compaction_start": Position.COMPACTING,
+    },
+    Position.INJECTING: {"injected_end": Position.OPEN},
+    Position.ASKING: {
+        "answer_start": Position.STREAMING,
+        "retry_start": Position.RETRYING,
+        "compaction_start": Position.COMPACTING,
+    },
+    Position.STREAMING: {
+        "message_update": Position.STREAMING,
+        "answer_end": Position.TOOLS,
+        "answer_failed": Position.FAILED,
+    },
+    Position.FAILED: {
+        "retry_start": Position.RETRYING,
+        "compaction_start": Position.COMPACTING,
+        "turn_end": Position.TURN_OVER,
+    },
+    Position.RETRYING: {"retry_end": Position.ASKING},
+    Position.COMPACTING: {"compaction_end": Position.ASKING},
+    Position.TOOLS: {
+        "tool_execution_start": Position.TOOLS,
+        "tool_execution_update": Position.TOOLS,
+        "tool_execution_end": Position.TOOLS,
+        "result_start": Position.RESULT,
+        "turn_end": Position.TURN_OVER,
+    },
+    Position.RESULT: {"result_end": Position.TOOLS},
+    Position.TURN_OVER: {"turn_start": Position.OPEN, "agent_end": Position.ENDED},
+    Position.ENDED: {},
+}
+
+# P1: these are all the transitions between phases.
+PHASES: Final[frozenset[tuple[Phase, Phase]]] = frozenset(
+    {
+        (Phase.IDLE, Phase.TURN),
+        (Phase.TURN, Phase.IDLE),
+        (Phase.TURN, Phase.COMPACTION),
+        (Phase.COMPACTION, Phase.TURN),
+        (Phase.TURN, Phase.RETRY),
+        (Phase.RETRY, Phase.TURN),
+    }
+)
+
+# P3: the phase while an event of this kind is delivered; any other kind is delivered in TURN.
+_PHASE_OF: Final[dict[str, Phase]] = {
+    "retry_start": Phase.RETRY,
+    "retry_end": Phase.RETRY,
+    "compaction_start": Phase.COMPACTION,
+    "compaction_end": Phase.COMPACTION,
+}
+
+_RULE_OF: Final[dict[str, str]] = {
+    "agent_start": "L1",
+    "agent_end": "L1",
+    "turn_start": "L2",
+    "turn_end": "L2",
+    "tool_execution_start": "T1",
+    "tool_execution_update": "T3",
+    "tool_execution_end": "T3",
+    "result_start": "T4",
+    "result_end": "T4",
+    "retry_start": "F8",
+    "retry_end": "F8",
+    "compaction_start": "F9",
+    "compaction_end": "F9",
+}
+
+_START_KIND: Final = {
+    "user": "injected_start",
+    "custom": "injected_start",
+    "assistant": "answer_start",
+    "tool_result": "result_start",
+}
+_END_KIND: Final = {"user": "injected_end", "custom": "injected_end", "tool_result": "result_end"}
+_UNSENDABLE: Final = ("error", "aborted")
+
+
+def kind_of(event: Event) -> str:
+    """The word of the tables for an event."""
+    if type(event) is MessageStart:
+        return _START_KIND[event.message.role]
+    if type(event) is MessageEnd:
+        message = event.message
+        if type(message) is AssistantMessage:
+            return "answer_failed" if message.stop_reason in _UNSENDABLE else "answer_end"
+        return _END_KIND[message.role]
+    return event.type
+
+
+class Lifecycle:
+    """One agent's place in the tables, and the few facts that the tables cannot hold.
+
+    Between `feed` of `agent_start` and `end` the phase is never IDLE.
+    """
+
+    __slots__ = (
+        "_places",
+        "calls",
+        "ended",
+        "open_message",
+        "phase",
+        "position",
+        "results",
+        "standing",
+        "started",
+        "turn",
+    )
+
+    def __init__(self) -> None:
+        self.phase = Phase.IDLE
+        self._clear()
+
+    def _clear(self) -> None:
+        self.position = Position.IDLE
+        self.turn = 0
+        self.open_message: Message | None = None
+        self.open_turn()
+
+    def open_turn(self) -> None:
+        """Forget the turn before."""
+        self.standing: AssistantMessage | None = None
+        self.calls: tuple[ToolCall, ...] = ()
+        self._places: dict[str, int] = {}
+        self.started = 0  # how many of the calls have started, in their order (T1)
+        self.ended: dict[str, ToolResultMessage] = {}
+        self.results = 0  # how many result messages are complete, in the order of the calls (T4)
+
+    def feed(self, event: Event) -> None:
+        """Advance by one event, or raise `LifecycleError` and change nothing."""
+        if type(event) is MessageUpdate:  # by far the most frequent; it leads from STREAMING to itself
+            if self.position is Position.STREAMING:
+                return
+            raise self._refusal("message_update")
+        kind = kind_of(event)
+        target = TABLE[self.position].get(kind)
+        if target is None:
+            raise self._refusal(kind)
+        phase = _PHASE_OF.get(kind, Phase.TURN)
+        self._check_phase(phase)
+        check = _CHECKS.get(kind)
+        if check is not None:
+            check(self, event)
+        self.position = target
+        self.phase = phase
+
+    def enter_turn(self) -> None:
+        """Leave RETRY or COMPACTION, once their end has been delivered (P3)."""
+        self._check_phase(Phase.TURN)
+        self.phase = Phase.TURN
+
+    def end(self) -> None:
+        """Go idle, once the last subscriber of `agent_end` has returned (P2)."""
+        if self.position is not Position.ENDED:
+            raise self._refusal("idle")
+        self.abandon()
+
+    def abandon(self) -> None:
+        """Go idle from anywhere: the last resort after a second Ctrl-C (F7, P4)."""
+        self.phase = Phase.IDLE
+        self._clear()
+
+    def stand(self, message: AssistantMessage) -> None:
+        """Take an assistant message as the turn's; its calls are what the tools' events must be about."""
+        self.open_message = None
+        self.standing = message
+        self.calls = () if message.stop_reason in _UNSENDABLE else message.tool_calls
+        self._places = {call.id: place for place, call in enumerate(self.calls)}
+
+    def is_running(self, call_id: str) -> bool:
+        """Whether a call has started and not ended."""
+        place = self._places.get(call_id)
+        return place is not None and place < self.started and call_id not in self.ended
+
+    def _check_phase(self, phase: Phase) -> None:
+        if phase is not self.phase and (self.phase, phase) not in PHASES:
+            raise LifecycleError("P1", f"there is no way from phase {self.phase.value} to phase {phase.value}")
+
+    def _refusal(self, kind: str) -> LifecycleError:
+        lawful = ", ".join(TABLE[self.position]) or "nothing"
+        return LifecycleError(
+            _RULE_OF.get(kind, "L3"), f"{kind} cannot come when the run is {self.position.value}; lawful here: {lawful}"
+        )
+
+
+def _check_turn_start(core: Lifecycle, event: Event) -> None:
+    turn = cast(TurnStart, event).turn
+    if turn != core.turn + 1:
+        raise LifecycleError("L2", f"turn {turn} cannot follow turn {core.turn}")
+    core.turn = turn
+    core.open_turn()
+
+
+def _check_message_start(core: Lifecycle, event: Event) -> None:
+    core.open_message = cast(MessageStart, event).message
+
+
+def _check_injected_end(core: Lifecycle, event: Event) -> None:
+    if cast(MessageEnd, event).message is not core.open_message:
+        raise LifecycleError("L3", "this is the end of another message than the one that is open")
+    core.open_message = None
+
+
+def _check_answer_end(core: Lifecycle, event: Event) -> None:
+    message = cast(AssistantMessage, cast(MessageEnd, event).message)
+    if message.stop_reason is None:
+        raise LifecycleError("L3", "an assistant message ends with a stop reason")
+    core.stand(message)
+
+
+def _check_tool_start(core: Lifecycle, event: Event) -> None:
+    call = cast(ToolExecutionStart, event).call
+    if core.started >= len(core.calls) or core.calls[core.started].id != call.id:
+        raise LifecycleError("T1", f"call {call.id!r} is not the next one of its message")
+    if core.results:
+        raise LifecycleError("T4", f"call {call.id!r} cannot start behind a result")
+    core.started += 1
+
+
+def _require_open(core: Lifecycle, call_id: str) -> None:
+    if not core.is_running(call_id):
+        raise LifecycleError("T3", f"call {call_id!r} is not running")
+
+
+def _check_tool_update(core: Lifecycle, event: Event) -> None:
+    _require_open(core, cast(ToolExecutionUpdate, event).tool_call_id)
+
+
+def _check_tool_end(core: Lifecycle, event: Event) -> None:
+    result = cast(ToolExecutionEnd, event).result
+    _require_open(core, result.tool_call_id)
+    core.ended[result.tool_call_id] = result
+
+
+def _check_result_start(core: Lifecycle, event: Event) -> None:
+    message = cast(MessageStart, event).message
+    if len(core.ended) < len(core.calls):
+        raise LifecycleError("T4", "results come after the last end")
+    if core.results >= len(core.calls) or core.ended[core.calls[core.results].id] is not message:
+        raise LifecycleError("T4", "results come in the order of the calls, each the one that its end carried")
+    core.open_message = message
+
+
+def _check_result_end(core: Lifecycle, event: Event) -> None:
+    _check_injected_end(core, event)
+    core.results += 1
+
+
+def _check_turn_end(core: Lifecycle, event: Event) -> None:
+    end = cast(TurnEnd, event)
+    if end.turn != core.turn or end.message is not core.standing:
+        raise LifecycleError("L2", "this is the end of another turn than the one that is open")
+    if core.results < len(core.calls):
+        raise LifecycleError("T4", "a turn ends after the results of all its calls")
+
+
+_CHECKS: Final[dict[str, Callable[[Lifecycle, Event], None]]] = {
+    "turn_start": _check_turn_start,
+    "injected_start": _check_message_start,
+    "injected_end": _check_injected_end,
+    "answer_start": _check_message_start,
+    "answer_end": _check_answer_end,
+    "answer_failed": _check_answer_end,
+    "tool_execution_start": _check_tool_start,
+    "tool_execution_update": _check_tool_update,
+    "tool_execution_end": _check_tool_end,
+    "result_start": _check_result_start,
+    "result_end": _check_result_end,
+    "turn_end": _check_turn_end,
+}

@@ -1,0 +1,133 @@
+"""A run whose events the caller's own block reads.
+
+Here lives the hand-over between a run in a child task and the block that iterates. The iterator is a plain
+object, no generator, so that leaving it early abandons nothing (B162).
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Awaitable, Callable
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+import trio
+
+from ._ancestry import Origin, snapshot
+from ._delivery import Subscription
+from ._events import Event
+from ._failures import interrupt_in, split
+from ._result import RunResult
+
+if TYPE_CHECKING:
+    from ._agent import Agent
+
+
+class EventStream:
+    """`async with agent.stream(...) as events`, then `async for event in events`. Used once."""
+
+    def __init__(self, agent: Agent, run: Callable[[], Awaitable[RunResult]]) -> None:
+        self._agent = agent
+        self._run = run
+        self._result: RunResult | None = None
+        self._failure: BaseException | None = None
+        self._manager = trio.open_nursery()
+        self._events: list[Event] = []
+        self._wanted = trio.Event()  # the reader has come back for the next event
+        self._offered = trio.Event()  # there is one, or the run is over
+        self._over = False
+        self._detached = False
+        self._subscription: Subscription[Event] | None = None
+        self._entered = False
+        self._reader: Origin | None = None
+
+    @property
+    def result(self) -> RunResult:
+        """What the run came to. Raises `RuntimeError` until it is over."""
+        if self._result is None:
+            raise RuntimeError("the run is not over yet; read `result` behind the block or after the last event")
+        return self._result
+
+    async def __aenter__(self) -> EventStream:
+        if self._entered:
+            raise RuntimeError("a stream is entered once; call stream() again for another run")
+        self._entered = True
+        self._agent._refuse_while_busy("stream")  # pyright: ignore[reportPrivateUsage]  # the stream is part of the agent
+        await trio.lowlevel.checkpoint_if_cancelled()
+        self._reader = snapshot(trio.lowlevel.current_task())
+        nursery = await self._manager.__aenter__()
+        self._subscription = self._agent.subscribe(self._hand_over)
+        nursery.start_soon(self._live, name="trio_agent: stream")
+        try:
+            await self._offered.wait()
+        except BaseException:
+            await self.__aexit__(*sys.exc_info())
+            raise
+        if self._over and not self._events:
+            await self.__aexit__(None, None, None)
+        return self
+
+    def __aiter__(self) -> EventStream:
+        return self
+
+    async def __anext__(self) -> Event:
+        if not self._events and not self._over:
+            self._wanted.set()
+            self._offered = trio.Event()
+            await self._offered.wait()
+        else:
+            await trio.lowlevel.checkpoint()
+        if not self._events:
+            raise StopAsyncIteration
+        return self._events.pop(0)
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._detach()
+        if not self._over:
+            self._agent.abort("the stream was left")
+        try:
+            await self._manager.__aexit__(None, None, None)
+        except BaseException as left:
+            _, rest = split(left)
+            if rest is not None and exc is None:
+                interrupt = interrupt_in(rest, trio.Cancelled)
+                if interrupt is not None:
+                    raise interrupt from None
+                await trio.lowlevel.checkpoint_if_cancelled()
+        if exc is None and self._failure is not None:
+            raise self._failure
+
+    async def _hand_over(self, event: Event) -> None:
+        """The subscriber: waits until the reader has come back for more, so that the run waits for the block (L5)."""
+        if self._detached:
+            return
+        run = self._agent._run  # pyright: ignore[reportPrivateUsage]  # the stream is part of the agent
+        if run is not None and self._reader is not None and self._reader not in run.readers:
+            run.readers.append(self._reader)
+        self._events.append(event)
+        self._offered.set()
+        self._wanted = trio.Event()
+        await self._wanted.wait()
+
+    async def _live(self) -> None:
+        """The run, in its own task. What it raises waits for the end of the block, so that nothing cancels the block."""
+        try:
+            self._result = await self._run()
+        except BaseException as exc:
+            failure, rest = split(exc)
+            interrupt = None if rest is None else interrupt_in(rest, trio.Cancelled)
+            self._failure = interrupt or failure
+            if self._failure is None:
+                raise
+        finally:
+            self._over = True
+            self._offered.set()
+
+    def _detach(self) -> None:
+        self._detached = True
+        self._wanted.set()
+        subscription, self._subscription = self._subscription, None
+        if subscription is not None:
+            subscription()

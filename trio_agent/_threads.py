@@ -1,0 +1,182 @@
+"""Runs a sync function in a thread that can be left behind.
+
+Here lives what Trio's threads need so that a tool in one can be given up (A4): a limited number of them, the
+count of those left behind, and a way for the thread to run something in the task that waits for it. Knows
+nothing of agents.
+"""
+
+from __future__ import annotations
+
+import queue
+from collections.abc import Awaitable, Callable
+from typing import Any, Final, TypeVar
+
+import attrs
+import outcome
+import trio
+
+T = TypeVar("T")
+
+THREADS: Final = 40  # as many as Trio's own default
+
+
+class TooManyThreadsLeftBehindError(RuntimeError):
+    """Every thread that tools may use has been left behind and is still running."""
+
+
+class CallOverError(RuntimeError):
+    """A thread that was left behind tried to reach the task that had waited for it."""
+
+
+class ThreadPool:
+    """The threads that the tools of one `trio.run` share."""
+
+    __slots__ = ("left_behind", "slots")
+
+    def __init__(self) -> None:
+        self.slots = trio.CapacityLimiter(THREADS)
+        self.left_behind = 0
+
+
+_pool: trio.lowlevel.RunVar[ThreadPool] = trio.lowlevel.RunVar("trio_agent thread pool")
+
+
+def current_pool() -> ThreadPool:
+    """The pool of this `trio.run`."""
+    try:
+        return _pool.get()
+    except LookupError:
+        pool = ThreadPool()
+        _pool.set(pool)
+        return pool
+
+
+@attrs.define
+class _Request:
+    """Something that the thread wants done in the task."""
+
+    fn: Callable[..., Awaitable[Any]]
+    args: tuple[Any, ...]
+    reply: queue.SimpleQueue[outcome.Outcome[Any]]
+
+
+class ThreadCall:
+    """One function in one thread, and the task that waits for it."""
+
+    def __init__(self, pool: ThreadPool, on_left_behind_end: Callable[[], None]) -> None:
+        self._pool = pool
+        self._on_end = on_left_behind_end
+        self._token = trio.lowlevel.current_trio_token()
+        self._requests, self._inbox = trio.open_memory_channel[_Request](100)
+        self._over = False
+        self._own = trio.CapacityLimiter(1)  # borrowed exactly while the thread runs, which Trio keeps count of
+        self.was_left_behind = False
+        self._done = False
+
+    async def acquire_slot(self) -> None:
+        """Wait for a thread. Raises at once when all of them have been left behind."""
+        if self._pool.left_behind >= self._pool.slots.total_tokens:
+            raise TooManyThreadsLeftBehindError(
+                f"all {int(self._pool.slots.total_tokens)} threads for tools were left behind and still run"
+            )
+        await self._pool.slots.acquire_on_behalf_of(self)
+
+    async def run(self, fn: Callable[[], T]) -> T:
+        """Run `fn` in the thread whose slot was acquired, serving its requests in this task.
+
+        When cancelled, the thread is left behind: it keeps its slot until it ends, and what it gives is dropped.
+        """
+        result: list[outcome.Outcome[T]] = []
+
+        async def wait() -> None:
+            try:
+                result.append(
+                    await trio.to_thread.run_sync(
+                        outcome.capture, self._in_thread(fn), abandon_on_cancel=True, limiter=self._own
+                    )
+                )
+            finally:
+                self._requests.close()
+
+        try:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(wait)
+                async for request in self._inbox:
+                    await self._serve(request)
+        finally:
+            self._close()
+        return result[0].unwrap()
+
+    def call(self, fn: Callable[..., Awaitable[T]], *args: Any) -> T:
+        """From the thread: run an async function in the task that waits, and give what it gives.
+
+        Raises `CallOverError` once the thread has been left behind.
+        """
+        request = _Request(fn, args, queue.SimpleQueue())
+        try:
+            self._token.run_sync_soon(self._post, request)
+        except trio.RunFinishedError:
+            raise CallOverError("the call is over; nothing can be reported any more") from None
+        value: T = request.reply.get().unwrap()
+        return value
+
+    def _in_thread(self, fn: Callable[[], T]) -> Callable[[], T]:
+        def body() -> T:
+            try:
+                return fn()
+            finally:
+                try:
+                    self._token.run_sync_soon(self._ended)
+                except trio.RunFinishedError:
+                    pass  # nobody is left to be told
+
+        return body
+
+    def _post(self, request: _Request) -> None:
+        if not self._over:
+            try:
+                self._requests.send_nowait(request)
+                return
+            except (trio.WouldBlock, trio.ClosedResourceError, trio.BrokenResourceError):
+                pass
+        _refuse(request)
+
+    async def _serve(self, request: _Request) -> None:
+        try:
+            value = await request.fn(*request.args)
+        except Exception as exc:
+            request.reply.put(outcome.Error(exc))
+        except BaseException:
+            _refuse(request)
+            raise
+        else:
+            request.reply.put(outcome.Value(value))
+
+    def _close(self) -> None:
+        """The task waits no more. A thread that still runs is left behind."""
+        self._over = True
+        while True:
+            try:
+                _refuse(self._inbox.receive_nowait())
+            except (trio.WouldBlock, trio.EndOfChannel, trio.ClosedResourceError):
+                break
+        self._inbox.close()
+        if self._done:
+            return
+        if self._own.borrowed_tokens == 0:  # cancelled before the thread began
+            self._pool.slots.release_on_behalf_of(self)
+        else:
+            self.was_left_behind = True
+            self._pool.left_behind += 1
+
+    def _ended(self) -> None:
+        """The thread is over, in Trio's thread."""
+        self._done = True
+        self._pool.slots.release_on_behalf_of(self)
+        if self.was_left_behind:
+            self._pool.left_behind -= 1
+            self._on_end()
+
+
+def _refuse(request: _Request) -> None:
+    request.reply.put(outcome.Error(CallOverError("the call is over; nothing can be reported any more")))

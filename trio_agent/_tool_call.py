@@ -1,0 +1,290 @@
+"""One tool call, from its preparation to the outcome that is recorded once and for all.
+
+Here lives what a call holds (its files, its slot, its thread), its time-out, and what cuts it off. The order among
+calls is in `_tool_phase.py`; the sentences for the model are in `_results.py`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import attrs
+import trio
+
+from . import _results as words
+from ._ancestry import Origin, mark_thread_call, snapshot
+from ._delivery import is_stray, stray_failure
+from ._failures import describe, split
+from ._file_locks import Ticket
+from ._hooks import HookContext
+from ._jobs import within
+from ._messages import ToolCall, ToolResultMessage, UserBlock
+from ._state import AgentState
+from ._threads import ThreadCall, current_pool
+from ._tool_context import ToolContext
+from ._tools import PreparedCall, Tool
+
+if TYPE_CHECKING:
+    from ._tool_phase import Host
+
+
+@attrs.define(eq=False)
+class Update:
+    """Something that a tool reported while it ran; `handled` once every subscriber has."""
+
+    record: CallRecord
+    partial: tuple[UserBlock, ...]
+    handled: trio.Event
+
+    def drop(self) -> None:
+        """Let its sender go on, without telling anybody."""
+        self.handled.set()
+
+
+class CallRecord:
+    """One call. `outcome` is set synchronously, once; from then on updates are dropped (T3)."""
+
+    __slots__ = (
+        "_answered",
+        "_host",
+        "_late",
+        "_prepared",
+        "_thread",
+        "_ticket",
+        "_tickets",
+        "_tool",
+        "_update",
+        "begun",
+        "call",
+        "origin",
+        "outcome",
+        "over",
+    )
+
+    def __init__(self, host: Host, call: ToolCall) -> None:
+        self._host = host
+        self.call = call
+        self.outcome: ToolResultMessage | None = None
+        self.begun = False
+        self.over = False
+        self.origin: Origin | None = None
+        self._tool: Tool | None = None
+        self._prepared: PreparedCall | None = None
+        self._ticket: Ticket | None = None
+        self._tickets: list[Ticket] = []
+        self._thread: ThreadCall | None = None
+        self._update: tuple[UserBlock, ...] | None = None
+        self._answered: str | None = None
+        self._late = 0
+
+    # What the phase asks
+
+    @property
+    def name(self) -> str:
+        """Who holds a lock, in a message."""
+        return f"{self.call.name} ({self.call.id})"
+
+    @property
+    def serial(self) -> bool:
+        return self._tool is not None and self._tool.serial
+
+    def take(self, tool: Tool, prepared: PreparedCall) -> None:
+        self._tool = tool
+        self._prepared = prepared
+
+    def settle(self, outcome: ToolResultMessage) -> None:
+        self.outcome = outcome
+
+    def drop(self) -> None:
+        """A report that comes too late to be told; the outcome is kept all the same."""
+
+    def recorded(self) -> ToolResultMessage:
+        assert self.outcome is not None, "asked for the outcome of a call that has none"
+        return self.outcome
+
+    def error(self, text: str) -> ToolResultMessage:
+        return ToolResultMessage(self.call.id, self.call.name, text, True)
+
+    def cut_off(self) -> ToolResultMessage:
+        """What to say of a call that the end of its run cut off (A2, F2)."""
+        text = words.cut_off(
+            begun=self.begun, aborted=self._host.aborting, update=self._update, answered=self._answered
+        )
+        return self.error(text)
+
+    def start(self) -> None:
+        """Take the places in line for the call's files, now, in call order (T8), and run it in a child task."""
+        host = self._host
+        paths = self._prepared.paths if self._prepared is not None else ()
+        try:
+            if paths:
+                self._ticket = self.lock(paths)
+        except ValueError as exc:
+            self.settle(self.error(words.raised(self.call.name, str(exc))))
+            host.mailbox.put(self)
+            return
+        host.jobs.start(f"tool {self.call.name}", self._live)
+
+    # The call's own task
+
+    async def _live(self) -> None:
+        self.begun = True
+        self.origin = snapshot(trio.lowlevel.current_task())
+        try:
+            outcome = await self._outcome()
+        finally:
+            self.over = True
+            self._release()
+        # No checkpoint lies between the tool's return and this line: test_a_late_update_is_dropped.
+        if not self._host.stopping:
+            self.settle(outcome)
+            self._host.mailbox.put(self)
+
+    async def _outcome(self) -> ToolResultMessage:
+        assert self._tool is not None
+        try:
+            value = await self._with_locks()
+            result = words.message_of(self.call, value)
+        except BaseException as exc:
+            result = self.error(self._words_for(exc))
+        if self._host.hooks.after_tool_result is not None and not self._host.stopping:
+            self._answered = result.text
+            result = await self._after(result)
+        return result
+
+    def _words_for(self, exc: BaseException) -> str:
+        """What the model is told of a failure. Raises what must go on."""
+        failure, rest = split(exc)
+        if rest is not None and is_stray(rest):
+            failure, rest = failure or stray_failure(rest), None
+        if rest is not None:
+            if failure is not None:
+                self._host.later_failure(f"tool {self.call.name} failed while it was being stopped", failure)
+            raise rest from None
+        assert failure is not None
+        if self._host.stopping:
+            self._host.later_failure(f"tool {self.call.name} failed while it was being stopped", failure)
+        if isinstance(failure, _OutOfTime):
+            return words.timed_out(self.call.name, failure.seconds, self._update)
+        if isinstance(failure, words.UnusableResult):
+            return str(failure)
+        return words.raised(self.call.name, describe(failure))
+
+    async def _with_locks(self) -> object:
+        """Locks first, then a slot, so that a call that waits for a file keeps nobody from running."""
+        if self._ticket is not None:
+            await self._ticket.acquire()
+        if self._host.slots is None:
+            return await self._body()
+        async with self._host.slots:
+            return await self._body()
+
+    async def _body(self) -> object:
+        assert self._tool is not None
+        assert self._prepared is not None
+        if self._tool.is_async:
+            return await self._timed(self._tool.invoke(self._prepared, ToolContext(self)))
+        self._thread = thread = ThreadCall(current_pool(), self._release_all)
+        await thread.acquire_slot()
+        tool, prepared, context = self._tool, self._prepared, ToolContext(self, thread)
+        assert self.origin is not None
+        with mark_thread_call(self.origin):
+            return await self._timed(thread.run(lambda: tool.invoke(prepared, context)))
+
+    async def _timed(self, work: Any) -> object:
+        """Await the body under the tool's time-out, in seconds. Raises `_OutOfTime`, whatever the body made of it."""
+        assert self._tool is not None
+        seconds = self._tool.timeout
+        if seconds is None:
+            return await work
+        scope = trio.CancelScope(deadline=trio.current_time() + seconds)
+        value: object = None
+        try:
+            with scope:
+                value = await work
+        except Exception as exc:  # what the body made of its cancellation is told as the time-out that it was
+            if scope.cancel_called:
+                raise _OutOfTime(seconds) from exc
+            raise
+        if scope.cancel_called:
+            raise _OutOfTime(seconds)
+        return value
+
+    async def _after(self, result: ToolResultMessage) -> ToolResultMessage:
+        """Let `after_tool_result` replace the result, in this task (F5)."""
+        host = self._host
+        context = HookContext(host.snapshot, lambda: host.aborting, self.call)
+        bound = host.hooks.bind("after_tool_result", context, result)
+        assert bound is not None
+        try:
+            value = bound()
+            if hasattr(value, "__await__"):
+                value = await within(value, host.hooks.timeout)
+            return result if value is None else words.replacement(result, value)
+        except BaseException as exc:
+            failure, rest = split(exc)
+            if rest is not None and is_stray(rest):
+                failure, rest = failure or stray_failure(rest), None
+            if rest is not None:
+                raise rest from None
+            assert failure is not None
+            host.later_failure("the hook after_tool_result failed", failure)
+            return words.after_hook_failed(result, describe(failure))
+
+    # What the tool's context asks
+
+    @property
+    def state(self) -> AgentState:
+        return self._host.snapshot()
+
+    @property
+    def aborting(self) -> bool:
+        return self._host.aborting
+
+    async def update(self, partial: object) -> None:
+        """Report, and wait until it has been handled; dropped once the outcome is recorded or the run stops (T3)."""
+        if self.outcome is not None or self.over or self._host.stopping:
+            self._late += 1
+            await trio.lowlevel.checkpoint()
+            return
+        self._update = words.partial_blocks(partial, self.call.name)
+        update = Update(self, self._update, trio.Event())
+        self._host.mailbox.put(update)
+        if trio.lowlevel.current_task() is self._host.origin.task:
+            return  # a subscriber calls this: the run would wait for itself
+        await update.handled.wait()
+
+    def lock(self, paths: tuple[str, ...]) -> Ticket:
+        """Take a place in line, once for each call (T8)."""
+        if self._tickets:
+            raise RuntimeError(
+                f"{self.call.name} holds or waits for files already: {', '.join(self._tickets[0].paths)}; "
+                "lock all of them in one call of lock_files()"
+            )
+        ticket = self._host.locks.ticket(paths, self)
+        self._tickets.append(ticket)
+        self._host.conversation.writes[self.call.id] = ticket.paths
+        return ticket
+
+    def unlock(self, ticket: Ticket) -> None:
+        ticket.release()
+        if ticket in self._tickets:
+            self._tickets.remove(ticket)
+        self._host.conversation.writes.pop(self.call.id, None)
+
+    def _release(self) -> None:
+        """Give back every lock, before anything is reported; a thread left behind keeps its own until it ends (T8)."""
+        if self._thread is None or not self._thread.was_left_behind:
+            self._release_all()
+
+    def _release_all(self) -> None:
+        for ticket in self._tickets[:]:
+            self.unlock(ticket)
+
+
+class _OutOfTime(Exception):
+    """The body's time was up."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(f"timed out after {seconds:g} s")
+        self.seconds = seconds

@@ -1,0 +1,40 @@
+"""Model services: one class per API, each importable from here.
+
+Here lives the lazy re-export alone: the module behind a name, and with it httpx, is imported when the
+name is first used, so that `import trio_agent.providers` costs nothing.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ._bounds import Bounds as Bounds
+    from ._bounds import Timeouts as Timeouts
+    from ._keys import Secret as Secret
+    from ._local import Local as Local
+    from ._openai_chat import OpenAIChat as OpenAIChat
+    from ._openai_chat_dialect import ChatDialect as ChatDialect
+
+_HOMES = {
+    "Bounds": "_bounds",
+    "ChatDialect": "_openai_chat_dialect",
+    "Local": "_local",
+    "OpenAIChat": "_openai_chat",
+    "Secret": "_keys",
+    "Timeouts": "_bounds",
+}
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(importlib.import_module(f".{home}", __name__), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOMES})

@@ -1,0 +1,126 @@
+"""What a model without a tool template is told: its tools in words, and earlier calls and results as text.
+
+Here live pure functions from a request to the messages that are sent. What the model may reply is in
+`_grammar_schema.py`, and how a reply is read in `_grammar_reply.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Final, cast
+
+from .._json import dumps, loads_or_none
+from .._messages import (
+    AssistantMessage,
+    Message,
+    Text,
+    ToolCall,
+    ToolResultMessage,
+    UserBlock,
+    UserMessage,
+)
+from .._request import ToolSpec
+
+_CHOICES_SHOWN: Final = 8
+
+
+def tools_prompt(tools: Sequence[ToolSpec], *, answer: bool) -> str:
+    """The tools with their parameters, and how to reply."""
+    lines = ["You answer with JSON. You have these tools:"]
+    for spec in tools:
+        lines += _tool_lines(spec)
+    lines.append('To use a tool: {"tool": its name, "arguments": its parameters}.')
+    if answer:
+        lines.append('Otherwise: {"answer": your text}.')
+    return "\n".join(lines)
+
+
+def _tool_lines(spec: ToolSpec) -> Iterable[str]:
+    schema = spec.parameters
+    properties: dict[str, Any] = schema.get("properties") or {}
+    required = schema.get("required") or []
+    named = [name if name in required else f"{name}?" for name in properties]
+    yield f"- {spec.name}({', '.join(named)}): {_one_line(spec.description)}"
+    for name, inner in properties.items():
+        if described := _described(inner):
+            yield f"    {name}: {described}"
+
+
+def _described(schema: Any) -> str:
+    if not isinstance(schema, dict):
+        return ""
+    source = cast(dict[str, Any], schema)
+    parts = [_kind(source), _one_line(str(source.get("description", "")))]
+    return ", ".join([part for part in parts if part])
+
+
+def _kind(schema: dict[str, Any]) -> str:
+    """What a value may be, in few words; plain strings and long lists of choices are left to the grammar."""
+    choices = schema.get("enum")
+    if isinstance(choices, list):
+        shown = cast(list[Any], choices)
+        return "one of " + ", ".join(map(dumps, shown)) if len(shown) <= _CHOICES_SHOWN else ""
+    kind = schema.get("type")
+    if kind == "string":
+        return ""
+    return kind if isinstance(kind, str) and kind not in ("object", "array") else dumps(schema)
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def as_text(messages: Iterable[Message], *, json: bool) -> list[Message]:
+    """The conversation with calls and results as text, roles alternating as many templates demand.
+
+    With `json` the model's own messages look as `reply_schema` would have had them, else they are prose: a small
+    model does again what it sees.
+    """
+    out: list[Message] = []
+    for message in messages:
+        if isinstance(message, AssistantMessage):
+            text = _spoken_json(message) if json else _spoken(message)
+            if text:
+                _append(out, AssistantMessage(text, message.stop_reason))
+        elif isinstance(message, ToolResultMessage):
+            _append(out, UserMessage(_result(message)))
+        elif isinstance(message, UserMessage):
+            _append(out, message)
+    return out
+
+
+def _append(out: list[Message], message: UserMessage | AssistantMessage) -> None:
+    last = out[-1] if out else None
+    if isinstance(message, UserMessage) and isinstance(last, UserMessage):
+        out[-1] = UserMessage((*last.content, Text("\n\n"), *message.content))
+    elif isinstance(message, AssistantMessage) and isinstance(last, AssistantMessage):
+        out[-1] = AssistantMessage(f"{last.text}\n{message.text}", message.stop_reason)
+    else:
+        out.append(message)
+
+
+def _result(message: ToolResultMessage) -> tuple[UserBlock, ...]:
+    verb = "failed" if message.is_error else "returned"
+    return (Text(f"{message.tool_name} {verb}:\n"), *message.content)
+
+
+def _spoken(message: AssistantMessage) -> str:
+    calls = [f"I call {call.name} with {call.raw}." for call in message.tool_calls]
+    return "\n".join([part for part in (message.text, *calls) if part])
+
+
+def _spoken_json(message: AssistantMessage) -> str:
+    answer = [dumps({"answer": message.text})] if message.text else []
+    return "\n".join([*answer, *map(_call_json, message.tool_calls)])
+
+
+def _call_json(call: ToolCall) -> str:
+    arguments = loads_or_none(call.raw)
+    return dumps({"tool": call.name, "arguments": call.raw if arguments is None else arguments})
+
+
+def with_reminder(messages: Sequence[Message], question: str) -> list[Message]:
+    """The messages, the last of them repeating what was asked: by then a small model has lost sight of it."""
+    if not question or not messages or not isinstance(last := messages[-1], UserMessage):
+        return list(messages)
+    return [*messages[:-1], UserMessage((*last.content, Text(f"\n\nNow answer my question: {question}")))]

@@ -1,0 +1,123 @@
+"""The JSON schema of one reply: a call of one of the tools, or an answer in text.
+
+Here lives the translation of tools into a schema that a server can turn into a grammar. What the model is told
+in words is in `_grammar_prompt.py`; what a call's arguments must be is still judged by the kernel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, TypeAlias, cast
+
+from .._request import ToolSpec
+
+JSONSchema: TypeAlias = dict[str, Any]
+
+# What the makers of grammars know in common. They refuse the whole request over some of the other words (`pattern`
+# without anchors, `true` for a schema), and the kernel checks those once the call is there.
+_VALUE_WORDS: Final = frozenset(
+    {"const", "minItems", "maxItems", "minLength", "maxLength", "minimum", "maximum"}
+    | {"exclusiveMinimum", "exclusiveMaximum"}
+)
+_LIST_WORDS: Final = {"anyOf": "anyOf", "oneOf": "anyOf", "allOf": "allOf", "prefixItems": "prefixItems"}
+_HOMES: Final = ("$defs", "definitions")
+_TYPES: Final = frozenset({"string", "integer", "number", "boolean", "null", "object", "array"})
+
+
+def reply_schema(tools: Sequence[ToolSpec], *, answer: bool, required_only: bool) -> JSONSchema:
+    """The schema that holds a reply to `{"tool": NAME, "arguments": {…}}`, or `{"answer": TEXT}` if allowed.
+
+    With `required_only` a call has no arguments but the required ones: a very small model invents the others.
+    """
+    definitions: JSONSchema = {}
+    replies: list[JSONSchema] = []
+    for number, spec in enumerate(tools):
+        home = f"tool{number}"
+        translation = _Translation(spec.parameters, f"#/$defs/{home}", required_only)
+        arguments = translation.parameters()
+        if translation.refers:
+            definitions[home], arguments = arguments, {"$ref": f"#/$defs/{home}"}
+        replies.append(_object(tool={"enum": [spec.name]}, arguments=arguments))
+    if answer:
+        replies.append(_object(answer={"type": "string"}))
+    schema = replies[0] if len(replies) == 1 else {"anyOf": replies}
+    return {**schema, "$defs": definitions} if definitions else schema
+
+
+def _object(**properties: JSONSchema) -> JSONSchema:
+    return {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}
+
+
+class _Translation:
+    """One tool's schema, cut down to what every maker of grammars understands.
+
+    What is left out allows more, never less. References are kept where they lead to the schema itself or to one
+    of its definitions, and point below `home` from then on; any other allows anything. `refers` says whether
+    there was one.
+    """
+
+    def __init__(self, source: JSONSchema, home: str, required_only: bool) -> None:
+        self._source = source
+        self._home = home
+        self._required_only = required_only
+        self._targets = {"#"} | {f"#/{word}/{name}" for word in _HOMES for name in _mapping(source.get(word))}
+        self.refers = False
+
+    def parameters(self) -> JSONSchema:
+        """The translated schema. Arguments are an object also where the source does not say so."""
+        out = self._schema(self._source)
+        if out.keys() & {"$ref", "anyOf", "allOf", "additionalProperties"}:
+            return out
+        return {"type": "object", "properties": {}, "additionalProperties": False} | out
+
+    def _schema(self, schema: Any) -> JSONSchema:
+        source = _mapping(schema)  # `true` is one too, and allows anything; `false` cannot be said
+        reference = source.get("$ref")
+        if isinstance(reference, str):
+            return self._reference(reference)
+        out: JSONSchema = {word: value for word, value in source.items() if word in _VALUE_WORDS}
+        if _list(source.get("enum")):
+            out["enum"] = source["enum"]
+        if _is_type(source.get("type")):
+            out["type"] = source["type"]
+        for word in _HOMES:
+            if word in source:
+                out[word] = {name: self._schema(inner) for name, inner in _mapping(source[word]).items()}
+        for word, name in _LIST_WORDS.items():
+            if inner := _list(source.get(word)):
+                out[name] = [self._schema(one) for one in inner]
+        if isinstance(source.get("items"), Mapping):
+            out["items"] = self._schema(source["items"])
+        return out | self._properties(source)
+
+    def _reference(self, reference: str) -> JSONSchema:
+        if reference not in self._targets:
+            return {}
+        self.refers = True
+        return {"$ref": self._home + reference[1:]}
+
+    def _properties(self, source: JSONSchema) -> JSONSchema:
+        properties = _mapping(source.get("properties"))
+        if not properties:
+            extra = source.get("additionalProperties")
+            return {"additionalProperties": self._schema(extra)} if isinstance(extra, Mapping) else {}
+        required = [name for name in _list(source.get("required")) if name in properties]
+        kept = required if self._required_only else properties
+        return {
+            "properties": {name: self._schema(inner) for name, inner in properties.items() if name in kept},
+            "required": required,
+            "additionalProperties": False,
+        }
+
+
+def _mapping(value: Any) -> JSONSchema:
+    return cast(JSONSchema, value) if isinstance(value, Mapping) else {}
+
+
+def _list(value: Any) -> list[Any]:
+    return cast(list[Any], value) if isinstance(value, list) else []
+
+
+def _is_type(value: Any) -> bool:
+    names = _list(value) or [value]
+    return all(isinstance(name, str) and name in _TYPES for name in names)

@@ -1,0 +1,128 @@
+"""The base of all HTTP providers: address, key, client, headers, and the two calls that every wire shares.
+
+Here lives what a user of any of them can set. A wire adds how a request is written and how an answer is
+read, and nothing else; neither waits.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any, ClassVar, TypeVar
+
+import trio
+
+from .._provider import Send
+from .._request import ModelRequest
+from ._answer import AnswerReader
+from ._base_url import BaseURL
+from ._bounds import DEFAULT_BOUNDS, DEFAULT_TIMEOUTS, Bounds, Timeouts
+from ._http import Exchange, Outgoing
+from ._json_values import list_of, object_of, text_of
+from ._keys import HeaderSecrets, Secret, as_secret, secret_from_environment
+from ._pool import HTTPClient, Pool, library_of
+
+Self = TypeVar("Self", bound="HTTPProvider")
+
+
+class HTTPProvider(ABC):
+    """A model service over HTTP. Use it inside `async with provider:`, in one `trio.run` at a time.
+
+    With a `client` of the user's own (httpx or httpx2; it stays open, and its settings for TLS and proxies
+    hold) it may be called without `async with`. `api_key` None takes the key from the environment, but only
+    where the host is the one that the key is for; text without a key in it means that none is sent. Any number
+    of calls may run at once; those beyond `max_connections` wait for a slot.
+    """
+
+    default_base_url: ClassVar[str]
+    default_name: ClassVar[str]
+
+    def __init__(
+        self,
+        *,
+        base_url: str | None = None,
+        api_key: str | Secret | None = None,
+        client: HTTPClient | None = None,
+        name: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        timeouts: Timeouts = DEFAULT_TIMEOUTS,
+        bounds: Bounds = DEFAULT_BOUNDS,
+        max_connections: int = 100,
+    ) -> None:
+        if client is not None:
+            library_of(client)
+        if max_connections < 1:
+            raise ValueError("max_connections must be at least 1")
+        self.base_url = BaseURL.parse(base_url or self.default_base_url)
+        self.name = name or self.default_name
+        self.timeouts = timeouts
+        self.bounds = bounds
+        key = secret_from_environment(*self._key_variables()) if api_key is None else as_secret(api_key)
+        self._headers = HeaderSecrets(
+            {"content-type": "application/json", **(self._key_headers(key) if key else {}), **(headers or {})}
+        )
+        self._secrets = (key,) if key else ()
+        self._pool = Pool(client, max_connections)
+        self._exchange = Exchange(self._pool, self.base_url, timeouts, bounds, self._secrets)
+        self._entered = False
+
+    @abstractmethod
+    def _key_variables(self) -> tuple[str, ...]:
+        """The environment variables that may hold the key for this base URL's host."""
+
+    @abstractmethod
+    def _key_headers(self, key: Secret) -> dict[str, str]: ...
+
+    @abstractmethod
+    def _write(self, request: ModelRequest) -> tuple[str, bytes, AnswerReader]:
+        """Path and body of the request, and a reader for its answer. Does not wait."""
+
+    async def __call__(self, request: ModelRequest, send: Send, /) -> None:
+        path, body, reader = self._write(request)
+        headers = {"accept": "text/event-stream, application/json"}
+        await self._exchange.stream(self._outgoing("POST", path, body, headers, request), reader, send)
+
+    async def models(self) -> tuple[str, ...]:
+        """The names of the models that the service offers, as it lists them. Raises `ProviderError`."""
+        document = await self._exchange.document(self._outgoing("GET", "models", None, {"accept": "application/json"}))
+        return _model_names(document)
+
+    def _outgoing(
+        self,
+        method: str,
+        path: str,
+        body: bytes | None,
+        headers: Mapping[str, str],
+        request: ModelRequest | None = None,
+    ) -> Outgoing:
+        extra = HeaderSecrets({} if request is None else request.settings.extra_headers)
+        path, _, query = path.partition("?")
+        # The names are compared as HTTP does, so that a header of the user's replaces ours.
+        merged = {name.lower(): value for part in (headers, self._headers, extra) for name, value in part.items()}
+        return Outgoing(method=method, url=self.base_url.join(path, query), headers=merged, content=body)
+
+    async def __aenter__(self: Self) -> Self:
+        if self._entered:
+            raise RuntimeError("the provider is open already; open it once and share it")
+        self._entered = True
+        self._pool.open()
+        await trio.lowlevel.checkpoint()
+        return self
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._entered = False
+        await self._pool.close(self.timeouts.close)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.name!r} at {self.base_url}>"
+
+
+def _model_names(document: Any) -> tuple[str, ...]:
+    """Names from the lists that services give: `{"data": [{"id": …}]}`, `{"models": [{"name": …}]}`, or a bare list."""
+    listed = object_of(document).get("data") or object_of(document).get("models") or document
+    entries = [(object_of(entry).get("id"), object_of(entry).get("name"), entry) for entry in list_of(listed)]
+    names = [text_of(found) or text_of(name) or text_of(entry) for found, name, entry in entries]
+    return tuple([name.removeprefix("models/") for name in names if name])

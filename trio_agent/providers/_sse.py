@@ -1,0 +1,91 @@
+"""Bytes of an event stream to events, whatever the borders at which they arrive.
+
+Here lives the splitting into lines, which must know CRLF, CR and LF and nothing else, and the bounds on
+size. What a line means is httpx-sse's business. Nothing in here waits.
+"""
+
+from __future__ import annotations
+
+from httpx_sse import ServerSentEvent
+from httpx_sse._decoders import SSEDecoder
+
+from .._errors import ProviderError
+
+_BOM = b"\xef\xbb\xbf"
+
+
+class EventDecoder:
+    """Feed it the body as it comes; it gives the events that are complete and carry data.
+
+    Lines are split in bytes, where neither a character nor U+2028 can be mistaken for a line end, and
+    decoded one by one; what is not UTF-8 becomes U+FFFD. Events without data (heartbeats, `retry`, `id`) are
+    left out. Raises `ProviderError("protocol", …)` for an event beyond `max_event` bytes.
+    """
+
+    __slots__ = ("_after_cr", "_decode", "_first", "_max_event", "_partial", "_pending", "_size")
+
+    def __init__(self, max_event: int) -> None:
+        self._decode = SSEDecoder().decode
+        self._max_event = max_event
+        self._partial: list[bytes] = []
+        self._pending = 0  # bytes in `_partial`
+        self._size = 0  # bytes of the complete lines of an event that is not complete
+        self._after_cr = False
+        self._first = True
+
+    def feed(self, data: bytes) -> list[ServerSentEvent]:
+        if self._after_cr or b"\r" in data:
+            data = self._without_cr(data)
+        lines = data.split(b"\n")
+        rest = lines.pop()
+        if lines:
+            if self._partial:
+                lines[0] = b"".join((*self._partial, lines[0]))
+                self._partial.clear()
+                self._pending = 0
+            if self._first:
+                self._first = False
+                lines[0] = lines[0].removeprefix(_BOM)
+        if rest:
+            self._partial.append(rest)
+            self._pending += len(rest)
+            if self._size + self._pending > self._max_event:
+                raise self._too_large()
+        return self._events(lines)
+
+    def _without_cr(self, data: bytes) -> bytes:
+        # A CR at the end of a chunk ends its line at once, so that the LF of a CRLF may come in the next:
+        # test_every_event_arrives_whatever_ends_its_lines.
+        if self._after_cr and data:
+            data = data.removeprefix(b"\n")
+            self._after_cr = False
+        if data.endswith(b"\r"):
+            self._after_cr = True
+        return data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+
+    def close(self) -> ServerSentEvent | None:
+        """The event that lacks its blank line, if the body ended in one. It may be cut."""
+        line = b"".join(self._partial)
+        self._partial.clear()
+        events = self._events([line.removeprefix(_BOM) if self._first else line, b""])
+        return events[0] if events else None
+
+    def _events(self, lines: list[bytes]) -> list[ServerSentEvent]:
+        events: list[ServerSentEvent] = []
+        decode, size, max_event = self._decode, self._size, self._max_event
+        for line in lines:
+            if not line:
+                size = 0
+                event = decode("")
+                if event is not None and (text := event.data) and not text.isspace():
+                    events.append(event)
+            elif line[0] != 58:  # a comment begins with a colon and takes no room
+                size += len(line)
+                if size > max_event:
+                    raise self._too_large()
+                decode(line.decode("utf-8", "replace"))
+        self._size = size
+        return events
+
+    def _too_large(self) -> ProviderError:
+        return ProviderError("protocol", f"the server sent an event of more than {self._max_event} bytes")
