@@ -5,7 +5,8 @@ Here lives vocabulary for tests only; what users of the package may want too is 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import trio
@@ -109,3 +110,17 @@ def trio_run(main: Callable[[], Awaitable[T]], seconds: float = 10_000) -> T:
             return await main()
 
     return trio.run(bounded, clock=trio.testing.MockClock(autojump_threshold=0))
+
+
+@contextmanager
+def deterministic(seed: int = 0) -> Iterator[None]:
+    """One seed, one schedule: Trio shuffles runnable tasks, and says so only in private (its own tests seed it this way)."""
+    run: Any = trio._core._run
+    allowed, run._ALLOW_DETERMINISTIC_SCHEDULING = run._ALLOW_DETERMINISTIC_SCHEDULING, True
+    state = run._r.getstate()
+    run._r.seed(seed)
+    try:
+        yield
+    finally:
+        run._ALLOW_DETERMINISTIC_SCHEDULING = allowed
+        run._r.setstate(state)

@@ -30,6 +30,8 @@ from tour import (
 )
 
 from trio_agent import (
+    Agent,
+    AssistantMessage,
     BlockEnd,
     Chunk,
     Finish,
@@ -78,6 +80,11 @@ async def answers() -> str:
     return "fine"
 
 
+def error_messages(agent: Agent) -> list[str]:
+    messages = [message for message in agent.state.messages if isinstance(message, AssistantMessage)]
+    return [message.error_message for message in messages if message.error_message is not None]
+
+
 async def test_the_tour_tells_every_kind_of_event() -> None:
     """The run that the tests below cut short tells every kind of event, when nothing cuts it short."""
     tour = Tour()
@@ -114,7 +121,7 @@ async def test_F1_a_subscriber_that_raises_at_any_event_fails_the_run(k: int, is
         assert (result.outcome, result.error, result.suppressed) == ("completed", None, (boom,))
     else:
         assert (result.outcome, result.error, result.suppressed) == ("error", boom, ())
-        reasons = [line for line in tour.lines[k + 1 :] if line.endswith("ValueError: boom")]
+        reasons = [reason for reason in error_messages(tour.agent) if reason.endswith("ValueError: boom")]
         assert len(reasons) == 1, "the reason is said once"
         assert f"failed at {TOUR[k].split()[0]}" in reasons[0]
     assert_settled(tour.recorder)
@@ -129,7 +136,7 @@ async def test_F3_what_it_raises_later_is_logged_and_kept_and_changes_nothing(
 ) -> None:
     """A subscriber that raises from one event on fails the run once; what it raises later is logged and on the result."""
     tour = Tour()
-    failing = At(k, raising(KeyError("again")), is_async=is_async, onwards=True)
+    failing = At(k, raising(KeyError), is_async=is_async, onwards=True)
     tour.agent.subscribe(failing)
     with caplog.at_level(logging.ERROR, "trio_agent"):
         result = await tour.agent.prompt("go")
@@ -216,8 +223,8 @@ async def test_F3_the_failure_of_a_subscriber_with_a_nursery_is_one_failure() ->
     result = await agent.prompt("hi")
     assert result.outcome == "error"
     assert isinstance(result.error, ExceptionGroup)
-    assert "ValueError: left" in agent.state.messages[-1].error_message  # type: ignore[operator, union-attr]
-    assert "ValueError: right" in agent.state.messages[-1].error_message  # type: ignore[operator, union-attr]
+    assert "ValueError: left" in error_messages(agent)[0]
+    assert "ValueError: right" in error_messages(agent)[0]
     assert_settled(recorder)
 
 
@@ -427,7 +434,7 @@ async def test_F2_calls_of_a_standing_message_get_their_end_and_their_result(rea
     ]
     results = [message for message in agent.state.messages if message.role == "tool_result"]
     assert [result.tool_call_id for result in results] == ["c1", "c2", "c3"]  # type: ignore[union-attr]
-    assert all("not" in result.text for result in results), "it says that the call was not run"  # type: ignore[union-attr]
+    assert all(result.text.startswith("Not run") for result in results)  # type: ignore[union-attr]
     assert_sendable(agent.state.messages)
     assert_settled(recorder)
 
@@ -476,7 +483,7 @@ async def test_F6_a_stream_that_ends_without_its_end_marker_is_an_error() -> Non
     assert (result.outcome, result.reason) == ("error", "protocol")
     assert isinstance(result.error, ProviderError)
     assert recorder.lines[-3].startswith('message_end assistant error "half" !')
-    assert "without an end marker" in recorder.lines[-3]
+    assert "without an end marker" in error_messages(agent)[0]
     assert_settled(recorder)
 
 

@@ -5,12 +5,13 @@ Here lives the reading of such extras, whichever library they come from: they ar
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any, Final
+from collections.abc import Iterator, Sequence
+from typing import Annotated, Any, Final
 
 import msgspec
 
 from ._schema_strict import is_array
+from ._stand_ins import Wire, check
 
 _BOUNDS: Final = ("gt", "ge", "lt", "le", "multiple_of", "min_length", "max_length")
 
@@ -22,10 +23,32 @@ def metas(extra: Any) -> Iterator[msgspec.Meta]:
     """
     if isinstance(extra, msgspec.Meta):
         yield extra
+        if extra.description is not None and is_bound(extra):
+            yield msgspec.Meta(description=extra.description)
     elif isinstance(extra, str):
         yield msgspec.Meta(description=extra)
     elif not isinstance(extra, type):
         yield from _of_attributes(extra)
+
+
+def is_bound(meta: msgspec.Meta) -> bool:
+    """Whether it limits values, rather than only describing them."""
+    return any(getattr(meta, name) is not None for name in (*_BOUNDS, "pattern", "tz"))
+
+
+def bounded(wires: list[Wire], bounds: Sequence[msgspec.Meta]) -> list[Wire]:
+    """The alternatives of a union, each with those of the bounds that its type has. Raises `TypeError` for a stray one."""
+    stray = set(range(len(bounds)))
+    for at, bound in enumerate(bounds):
+        for index, wire in enumerate(wires):
+            try:
+                wires[index] = check(Annotated[wire, bound])
+            except TypeError:
+                continue
+            stray.discard(at)
+    if stray:
+        raise TypeError(f"{', '.join([str(bounds[at]) for at in stray])} bounds none of the types of the union")
+    return wires
 
 
 def _of_attributes(extra: Any) -> Iterator[msgspec.Meta]:

@@ -168,7 +168,7 @@ class TypedArguments:
         path, text = located(error)
         culprit = _at(value, path)
         came = "" if culprit is None else f", got {shown(culprit)}"
-        return ArgumentError(f"${path}: {text[:1].lower()}{text[1:].replace('`', '')}{came}")
+        return ArgumentError(f"${path}: {text}{came}")
 
 
 def _at(value: Any, path: str) -> Any:

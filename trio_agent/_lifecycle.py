@@ -141,10 +141,11 @@ _UNSENDABLE: Final = ("error", "aborted")
 
 def kind_of(event: Event) -> str:
     """The word of the tables for an event."""
-    if type(event) is MessageStart:
-        return _START_KIND[event.message.role]
-    if type(event) is MessageEnd:
-        message = event.message
+    cls = type(event)
+    if cls is MessageStart:
+        return _START_KIND[event.message.role]  # type: ignore[union-attr]  # cls says which event it is
+    if cls is MessageEnd:
+        message = event.message  # type: ignore[union-attr]
         if type(message) is AssistantMessage:
             return "answer_failed" if message.stop_reason in _UNSENDABLE else "answer_end"
         return _END_KIND[message.role]
@@ -196,12 +197,12 @@ class Lifecycle:
                 return
             raise self._refusal("message_update")
         kind = kind_of(event)
-        target = TABLE[self.position].get(kind)
-        if target is None:
+        step = _STEPS[self.position].get(kind)
+        if step is None:
             raise self._refusal(kind)
-        phase = _PHASE_OF.get(kind, Phase.TURN)
-        self._check_phase(phase)
-        check = _CHECKS.get(kind)
+        target, phase, check = step
+        if phase is not self.phase:
+            self._check_phase(phase)
         if check is not None:
             check(self, event)
         self.position = target
@@ -330,4 +331,10 @@ _CHECKS: Final[dict[str, Callable[[Lifecycle, Event], None]]] = {
     "result_start": _check_result_start,
     "result_end": _check_result_end,
     "turn_end": _check_turn_end,
+}
+
+# The tables in one look-up: where an event leads, in which phase it is delivered, and what is checked about it.
+_STEPS: Final = {
+    position: {kind: (target, _PHASE_OF.get(kind, Phase.TURN), _CHECKS.get(kind)) for kind, target in ways.items()}
+    for position, ways in TABLE.items()
 }

@@ -17,8 +17,9 @@ from ._messages import Message
 Reasoning: TypeAlias = Literal["off", "minimal", "low", "medium", "high", "max"]
 
 
-def _frozen_mapping(value: Mapping[str, Any] | None) -> str:
-    return dumps(dict(value or {}))
+def _frozen_mapping(value: Mapping[str, Any] | str | None) -> str:
+    # Frozen already: `attrs.evolve` hands on what is there.
+    return value if isinstance(value, str) else dumps(dict(value or {}))
 
 
 @attrs.frozen(init=False)

@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import dataclasses
 import datetime as dt
-import decimal
 import inspect
 import json
-import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from enum import Enum
 from pathlib import PurePath
@@ -147,6 +145,8 @@ def _plain(value: object) -> Any:
     for kinds, say in _SAYINGS:
         if isinstance(value, kinds):
             return say(value)
+    if (type(value).__module__, type(value).__name__) in _NUMBERS:
+        return str(value)
     fields = _fields(value)
     if fields is not None:
         return {name: getattr(value, name) for name in fields}
@@ -176,11 +176,14 @@ def _sorted_if_possible(values: Set[Any]) -> list[Any]:
 _SAYINGS: Final[list[tuple[Any, Callable[[Any], Any]]]] = [
     (Enum, lambda value: value.value),
     ((dt.datetime, dt.date, dt.time), lambda value: value.isoformat()),
-    ((PurePath, uuid.UUID, decimal.Decimal, dt.timedelta), str),
+    ((PurePath, dt.timedelta), str),
     (Set, _sorted_if_possible),
     (Mapping, dict),
     (range, list),
 ]
+
+# By name, because importing their modules takes longer than the rest of this one.
+_NUMBERS: Final = frozenset({("uuid", "UUID"), ("decimal", "Decimal")})
 
 
 def _why_not(error: Exception) -> str:

@@ -189,7 +189,7 @@ class Run:
             if end is not None:
                 await self._finish(*end)
                 return
-            batch = self._next_batch(message)
+            batch = self._next_batch()
 
     async def _turn(self, batch: Sequence[tuple[Queue, Queued]]) -> AssistantMessage:
         number = self.conversation.core.turn + 1
@@ -199,10 +199,11 @@ class Run:
         self._answer = Answer(self, self._setting.asking)
         message = await self._answer.get()
         results: tuple[ToolResultMessage, ...] = ()
-        if message.tool_calls:
-            tools = {tool.name: tool for tool in self.conversation.config.tools}
+        calls = self.conversation.core.calls
+        if calls:
+            tools = self.conversation.config.tools_by_name
             self._tool_phase = ToolPhase(self, message, tools)
-            self._tool_calls += len(message.tool_calls)
+            self._tool_calls += len(calls)
             results = await self._tool_phase.run()
             self._tool_phase = None
         await self.emit(TurnEnd(number, message, results, time=self.time()))
@@ -224,11 +225,11 @@ class Run:
             batch = [(conversation.follow_up, item) for item in conversation.follow_up.next_batch()]
         return batch
 
-    def _next_batch(self, message: AssistantMessage) -> list[tuple[Queue, Queued]]:
+    def _next_batch(self) -> list[tuple[Queue, Queued]]:
         """Steering first; follow-ups only when the run would end (Q1)."""
         conversation = self.conversation
         queue = conversation.steering
-        if not queue.items and not message.tool_calls:
+        if not queue.items and not conversation.core.calls:
             queue = conversation.follow_up
         return [(queue, item) for item in queue.next_batch()] if queue.items else []
 
@@ -237,7 +238,7 @@ class Run:
         if await self._should_stop():
             return "stopped", "should_stop_after_turn"
         conversation = self.conversation
-        if not (message.tool_calls or conversation.steering.items or conversation.follow_up.items):
+        if not (conversation.core.calls or conversation.steering.items or conversation.follow_up.items):
             return "completed", "length" if message.stop_reason == "length" else None
         limit = self._setting.limits.reached(
             turns=conversation.core.turn, tool_calls=self._tool_calls, total_tokens=conversation.run_tokens
@@ -245,9 +246,10 @@ class Run:
         return None if limit is None else ("stopped", limit)
 
     async def _should_stop(self) -> bool:
-        bound = self.hooks.bind("should_stop_after_turn", self.context(), self.snapshot())
-        if bound is None:
+        if self.hooks.should_stop_after_turn is None:
             return False
+        bound = self.hooks.bind("should_stop_after_turn", self.context(), self.snapshot())
+        assert bound is not None
         try:
             return bool(await self.in_job("should_stop_after_turn", bound))
         except Exception as exc:  # a hook may raise anything

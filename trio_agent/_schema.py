@@ -15,12 +15,12 @@ import pathlib
 import re
 import types
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Annotated, Any, Final, Literal, TypeVar, Union, get_args, get_origin
 
 import msgspec
 
-from ._annotated import metas
+from ._annotated import bounded, is_bound, metas
 from ._docstrings import NO_DOCS, Docs, class_docs
 from ._failures import describe
 from ._json import dumps
@@ -122,9 +122,7 @@ class Translation:
         base = annotation if origin is None else origin
         arguments = get_args(annotation)
         if origin is Annotated:
-            found = [meta for extra in arguments[1:] for meta in metas(extra)]
-            wire = self._wire(arguments[0])
-            return Annotated[(wire, *found)] if found else wire
+            return self._annotated(arguments[0], [meta for extra in arguments[1:] for meta in metas(extra)])
         if origin in (Union, types.UnionType):
             return self._union(arguments)
         if origin is Literal or annotation in (Any, object):
@@ -137,9 +135,21 @@ class Translation:
             return self._container(_CONTAINERS[base], annotation, arguments)
         return self._class(annotation, base)
 
+    def _annotated(self, annotation: Any, found: list[msgspec.Meta]) -> Wire:
+        if get_origin(annotation) in (Union, types.UnionType):
+            # msgspec takes bounds for one type only, so they go inside, to the alternatives that have such bounds.
+            bounds = [meta for meta in found if is_bound(meta)]
+            found = [meta for meta in found if not is_bound(meta)]
+            wire = self._union(get_args(annotation), bounds)
+        else:
+            wire = self._wire(annotation)
+        return Annotated[(wire, *found)] if found else wire
+
     def _container(self, concrete: Any, annotation: Any, arguments: tuple[Any, ...]) -> Wire:
         if not arguments and annotation != tuple[()]:
             return concrete
+        if concrete is dict and is_object_class(arguments[0]):
+            raise TypeError(f"the keys of a JSON object are text, not {_name(arguments[0])}")
         items = [argument if argument is Ellipsis else self._wire(argument) for argument in arguments]
         return concrete[tuple(items)]
 
@@ -162,9 +172,9 @@ class Translation:
             "or types such as str, int, list[...] and dict[str, ...]"
         )
 
-    def _union(self, alternatives: tuple[Any, ...]) -> Wire:
+    def _union(self, alternatives: tuple[Any, ...], bounds: Sequence[msgspec.Meta] = ()) -> Wire:
         """A union as it is where msgspec can tell the alternatives apart, else the first alternative that fits."""
-        wires = [self._wire(alternative) for alternative in alternatives]
+        wires = bounded([self._wire(alternative) for alternative in alternatives], bounds)
         try:
             return check(_union_of(wires))
         except TypeError:

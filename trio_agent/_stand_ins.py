@@ -6,8 +6,9 @@ Here lives the decoding of JSON values, and where in them an error lies. Which s
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
-from typing import Any, TypeAlias, cast
+from typing import Any, Final, TypeAlias, cast
 
 import attrs
 import msgspec
@@ -17,6 +18,8 @@ from ._schema_classes import NO_DEFAULT
 # Something that msgspec can decode: a type, or an annotation.
 Wire: TypeAlias = Any
 JSONSchema: TypeAlias = dict[str, Any]
+
+_LOCATED: Final = re.compile(r"(.*?) - at (`key` in )?`\$(.*)`", re.DOTALL)
 
 
 class MisfitError(ValueError):
@@ -30,10 +33,14 @@ class MisfitError(ValueError):
 
 def located(error: Exception) -> tuple[str, str]:
     """Where in the JSON a decoding error lies, and its text. What msgspec says is `<text> - at `$<path>``."""
-    text, _, path = str(error).rpartition(" - at `$") if " - at `$" in str(error) else (str(error), "", "")
-    path = path.removesuffix("`")
+    found = _LOCATED.fullmatch(str(error))
+    text, of_key, path = found.groups() if found is not None else (str(error), None, "")
     inner = error.__cause__
-    return (path + inner.path, inner.text) if isinstance(inner, MisfitError) else (path, text)
+    if isinstance(inner, MisfitError):
+        path, text = path + inner.path, inner.text
+    else:
+        text = text[:1].lower() + text[1:].replace("`", "")
+    return path, f"{text}, as a key" if of_key else text
 
 
 class StandIn(type):

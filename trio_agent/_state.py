@@ -78,6 +78,11 @@ class Config:
     tools: tuple[Tool, ...]
     reasoning: Reasoning
     hooks: Hooks
+    tools_by_name: dict[str, Tool] = attrs.field(init=False, repr=False, eq=False)
+
+    @tools_by_name.default
+    def _index(self) -> dict[str, Tool]:
+        return {tool.name: tool for tool in self.tools}
 
 
 class Conversation:
@@ -221,7 +226,8 @@ class Conversation:
         if isinstance(message, AssistantMessage):
             self.stop_streaming()
             self.count(message.usage)
-            self.call_ids.update([call.id for call in message.tool_calls])
+            if message.stop_reason != "stop" or self.core.calls:
+                self.call_ids.update([call.id for call in message.tool_calls])
             if message.stop_reason in ("error", "aborted"):
                 self.error_message = message.error_message
                 self._attempt = message

@@ -73,17 +73,18 @@ def _one_line(text: str) -> str:
 def as_text(messages: Iterable[Message], *, json: bool) -> list[Message]:
     """The conversation with calls and results as text, roles alternating as many templates demand.
 
-    With `json` the model's own messages look as `reply_schema` would have had them, else they are prose: a small
-    model does again what it sees.
+    With `json` the model's own messages look as `reply_schema` would have had them. Without, a call is told together
+    with its result, in the user's voice: a small model says again what it sees itself saying.
     """
     out: list[Message] = []
+    calls: dict[str, ToolCall] = {}
     for message in messages:
         if isinstance(message, AssistantMessage):
-            text = _spoken_json(message) if json else _spoken(message)
-            if text:
-                _append(out, AssistantMessage(text, message.stop_reason))
+            calls.update({call.id: call for call in message.tool_calls})
+            if text := _spoken_json(message) if json else message.text:
+                _append(out, AssistantMessage(text))
         elif isinstance(message, ToolResultMessage):
-            _append(out, UserMessage(_result(message)))
+            _append(out, UserMessage(_result(message, None if json else calls.get(message.tool_call_id))))
         elif isinstance(message, UserMessage):
             _append(out, message)
     return out
@@ -92,21 +93,28 @@ def as_text(messages: Iterable[Message], *, json: bool) -> list[Message]:
 def _append(out: list[Message], message: UserMessage | AssistantMessage) -> None:
     last = out[-1] if out else None
     if isinstance(message, UserMessage) and isinstance(last, UserMessage):
-        out[-1] = UserMessage((*last.content, Text("\n\n"), *message.content))
+        out[-1] = _joined(last, message.content)
     elif isinstance(message, AssistantMessage) and isinstance(last, AssistantMessage):
-        out[-1] = AssistantMessage(f"{last.text}\n{message.text}", message.stop_reason)
+        out[-1] = AssistantMessage(f"{last.text}\n{message.text}")
     else:
         out.append(message)
 
 
-def _result(message: ToolResultMessage) -> tuple[UserBlock, ...]:
+def _joined(first: UserMessage, content: Iterable[UserBlock]) -> UserMessage:
+    """Both as one message, texts that meet made one block: not every server takes a list of blocks."""
+    blocks = [*first.content]
+    for block in (Text("\n\n"), *content):
+        if isinstance(block, Text) and blocks and isinstance(last := blocks[-1], Text):
+            blocks[-1] = Text(last.text + block.text)
+        else:
+            blocks.append(block)
+    return UserMessage(blocks)
+
+
+def _result(message: ToolResultMessage, call: ToolCall | None) -> tuple[UserBlock, ...]:
     verb = "failed" if message.is_error else "returned"
-    return (Text(f"{message.tool_name} {verb}:\n"), *message.content)
-
-
-def _spoken(message: AssistantMessage) -> str:
-    calls = [f"I call {call.name} with {call.raw}." for call in message.tool_calls]
-    return "\n".join([part for part in (message.text, *calls) if part])
+    arguments = f" {call.raw}" if call is not None else ""
+    return (Text(f"{message.tool_name}{arguments} {verb}:\n"), *message.content)
 
 
 def _spoken_json(message: AssistantMessage) -> str:
@@ -123,4 +131,4 @@ def with_reminder(messages: Sequence[Message], question: str) -> list[Message]:
     """The messages, the last of them repeating what was asked: by then a small model has lost sight of it."""
     if not question or not messages or not isinstance(last := messages[-1], UserMessage):
         return list(messages)
-    return [*messages[:-1], UserMessage((*last.content, Text(f"\n\nNow answer my question: {question}")))]
+    return [*messages[:-1], _joined(last, [Text(f"Now answer my question: {question}")])]

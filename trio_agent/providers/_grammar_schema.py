@@ -6,6 +6,7 @@ in words is in `_grammar_prompt.py`; what a call's arguments must be is still ju
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, TypeAlias, cast
 
@@ -121,3 +122,32 @@ def _list(value: Any) -> list[Any]:
 def _is_type(value: Any) -> bool:
     names = _list(value) or [value]
     return all(isinstance(name, str) and name in _TYPES for name in names)
+
+
+def named_choices(tools: Sequence[ToolSpec], text: str) -> tuple[ToolSpec, ...]:
+    """The tools of which a text names a choice (`enum`) of some parameter, or else the name; narrowed to what it names.
+
+    Nothing, where it names none.
+    """
+    narrowed = [_narrowed(tool, text) for tool in tools]
+    chosen = tuple([tool for tool in narrowed if tool is not None])
+    return chosen or tuple([tool for tool in tools if _names(text, tool.name)])
+
+
+def _narrowed(tool: ToolSpec, text: str) -> ToolSpec | None:
+    schema = tool.parameters
+    found: list[str] = []
+    for name, inner in _mapping(schema.get("properties")).items():
+        named = [choice for choice in _list(_mapping(inner).get("enum")) if _names(text, choice)]
+        if named:
+            inner["enum"] = named
+            found.append(name)
+    schema["required"] = [*_list(schema.get("required")), *found]  # what was named shall not be left out
+    return ToolSpec(tool.name, tool.description, schema, tool.strict) if found else None
+
+
+def _names(text: str, choice: Any) -> bool:
+    """Whether a text has a choice in it, as a whole: not `a.py` in `b/a.py`, nor `a` in `a.py`."""
+    if not isinstance(choice, str) or not any(map(str.isalnum, choice)):
+        return False
+    return re.search(rf"(?<![\w/.-]){re.escape(choice)}(?![\w/-]|\.\w)", text) is not None

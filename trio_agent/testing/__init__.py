@@ -1,5 +1,11 @@
 """For those who test their own agents, tools and hooks, or another kernel. Public names, re-exported; no code."""
 
+from ._conductor import Choose as Choose
+from ._conductor import Conductor as Conductor
+from ._conductor import Exploration as Exploration
+from ._conductor import explore as explore
+from ._judge import TraceChecker as TraceChecker
+from ._judge import check_trace as check_trace
 from ._render import render as render
 from ._scripted import Reply as Reply
 from ._scripted import ScriptedProvider as ScriptedProvider

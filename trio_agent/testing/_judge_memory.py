@@ -31,7 +31,7 @@ FAILURES: Final = ("error", "aborted")
 
 @attrs.define
 class Used:
-    """Where in history a call stands, and its result. Indexes are None where the history before the trace is unknown."""
+    """Where in history a call and its result stand. Indexes mean nothing where the length of history is unknown."""
 
     run: int
     at: int
@@ -63,8 +63,8 @@ class Delivery:
 class Memory:
     """The state of the judge, constant in size for each open item.
 
-    `length` is that of history, None where nobody told what lay before the trace. `used` holds the ids of the calls that
-    history holds: an id stays an open item until it leaves history.
+    `length` is that of history, None where nobody told what lay before the trace. `used` holds the ids of the calls in
+    history: an id stays an open item until it leaves history.
     """
 
     length: int | None = None

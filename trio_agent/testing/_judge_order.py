@@ -63,9 +63,11 @@ _WITHIN_A_TURN: Final = (
     *_ANSWERS,
     "message_start tool_result",
     "message_end tool_result",
+    "message_end tool_result, the last",
     "tool_execution_start",
     "tool_execution_update",
     "tool_execution_end",
+    "tool_execution_end, the last",
 )
 
 # place -> kind of event that may come there -> the place it leads to. "user" is any message that is put in: a user's or
@@ -114,7 +116,7 @@ ORDER: Final[Mapping[Place, Mapping[Kind, Place]]] = {
     },
     CLOSING: {"message_start assistant": ANSWERING},
     BETWEEN: {"turn_start": TURN, "agent_end": IDLE},
-    # A failed attempt that stands, since the run failed or was aborted at its end, may have a closing message behind it.
+    # An attempt that stands, since the run failed or was aborted at its end, may have a closing message behind it.
     CLOSED: {"turn_start": CLOSING, "agent_end": IDLE},
     DONE: {"agent_end": IDLE},
     ADRIFT: {"turn_end": BETWEEN, **dict.fromkeys(_WITHIN_A_TURN, ADRIFT)},

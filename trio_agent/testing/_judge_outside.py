@@ -48,7 +48,7 @@ def judge_queues(
 ) -> list[_Finding]:
     """What is wrong with how queued messages came: rule, message, index of the event (None: the end), sentence.
 
-    In the first turn of a run a message that nobody queued is a prompt. Messages that are equal are taken for one another.
+    In the first turn of a run a message that nobody queued is a prompt. Equal messages are taken for one another.
     """
     left = {"steered": list(steered), "followed up": list(followed_up)}
     for message in waiting:

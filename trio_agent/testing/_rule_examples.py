@@ -12,7 +12,8 @@ from typing import Any, Final, TypeAlias
 import attrs
 
 from .._codec import decode
-from ._judge import Violation, check_trace
+from ._judge import check_trace
+from ._judge_walk import Violation
 from ._render import render
 from ._rules import BY_NAME, RULES
 
