@@ -1,7 +1,7 @@
 """`python -m benchmarks`: every contestant in its own process, interleaved with the floor, as ratios to it.
 
-A pair is the floor and a contestant, one right behind the other, so that a noisy machine slows both; the table shows the median
-of the pairs' ratios, in CPU time.
+A pair is the floor and a contestant, one right behind the other, so that a noisy machine slows both; the table shows
+the median of the pairs' ratios, in CPU time.
 """
 
 from __future__ import annotations
@@ -15,7 +15,13 @@ from typing import Any
 
 FLOOR = "floor_trio"
 CONTESTANTS = ["trio_agent_kernel"]
-SIZES = {"turns": [50, 200, 2000], "deltas": [2_000, 20_000, 100_000], "parallel": [100], "fanout": [500], "idle": [10_000]}
+SIZES = {
+    "turns": [50, 200, 2000],
+    "deltas": [2_000, 20_000, 100_000],
+    "parallel": [100],
+    "fanout": [500],
+    "idle": [10_000],
+}
 QUICK = {"turns": [50, 200], "deltas": [20_000], "parallel": [100], "fanout": [100], "idle": [1_000]}
 
 
@@ -38,7 +44,9 @@ def pairs(contestant: str, workload: str, size: int, rounds: int) -> list[tuple[
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__.splitlines()[0] if __doc__ else "")
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks", description=__doc__.splitlines()[0] if __doc__ else ""
+    )
     parser.add_argument("--workload", action="append", choices=sorted(SIZES), help="repeatable; default: all")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--quick", action="store_true", help="small sizes, three rounds")
@@ -46,7 +54,7 @@ def main() -> None:
     options = parser.parse_args()
     sizes, rounds = (QUICK, 3) if options.quick else (SIZES, options.rounds)
     if not options.json:
-        print(f"{'workload':10} {'size':>7}  {'floor µs':>9}  {'ours µs':>9}  {'× floor':>7}  {'ours KB':>8}  {'peak MB':>7}")
+        print("workload      size   floor µs    ours µs  × floor   ours KB  peak MB")
     for workload in options.workload or list(SIZES):
         for size in sizes[workload]:
             for contestant in CONTESTANTS:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Generator
 from typing import Any
 
 import hypothesis
@@ -21,14 +21,6 @@ hypothesis.settings.register_profile(
 hypothesis.settings.load_profile("here")
 
 
-@pytest.fixture(autouse=True)
-def clock(request: pytest.FixtureRequest) -> trio.testing.MockClock | None:
-    """A clock that jumps when all tasks wait; the real one under the marker `real_time`."""
-    if request.node.get_closest_marker("real_time"):
-        return None
-    return trio.testing.MockClock(autojump_threshold=0)
-
-
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Put a deadline around each async test, so that a hang is a failure with a name."""
     for item in items:
@@ -37,9 +29,22 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.obj = _within(seconds, item.obj)
 
 
+@pytest.hookimpl(hookwrapper=True, trylast=True)  # innermost: pytest-trio has put its own runner around the test
+def pytest_runtest_call(item: pytest.Item) -> Generator[None]:
+    """Give pytest-trio's runner a clock that jumps when all tasks wait, except under the marker `real_time`.
+
+    It takes a clock only from the arguments of the test function: test_an_async_test_has_a_virtual_clock.
+    """
+    is_async = isinstance(item, pytest.Function) and item.get_closest_marker("trio")
+    if is_async and not item.get_closest_marker("real_time"):
+        clock = trio.testing.MockClock(autojump_threshold=0)
+        item.obj = functools.partial(item.obj, virtual_clock=clock)  # type: ignore[attr-defined]
+    yield
+
+
 def _within(seconds: float, test: Callable[..., Awaitable[None]]) -> Callable[..., Awaitable[None]]:
     @functools.wraps(test)
-    async def bounded(*args: Any, **kwargs: Any) -> None:
+    async def bounded(*args: Any, virtual_clock: object = None, **kwargs: Any) -> None:
         with trio.fail_after(seconds):
             await test(*args, **kwargs)
 

@@ -114,7 +114,7 @@ def trio_run(main: Callable[[], Awaitable[T]], seconds: float = 10_000) -> T:
 
 @contextmanager
 def deterministic(seed: int = 0) -> Iterator[None]:
-    """One seed, one schedule: Trio shuffles runnable tasks, and says so only in private (its own tests seed it this way)."""
+    """One seed, one schedule: Trio shuffles runnable tasks, and can be seeded in private only, as its own tests do."""
     run: Any = trio._core._run
     allowed, run._ALLOW_DETERMINISTIC_SCHEDULING = run._ALLOW_DETERMINISTIC_SCHEDULING, True
     state = run._r.getstate()

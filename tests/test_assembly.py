@@ -1,4 +1,4 @@
-"""How chunks become a message: what a provider may send in which order (F6), call ids (T7), and the message at any moment (L4)."""
+"""How chunks become a message: what may come in which order (F6), call ids (T7), the message at any moment (L4)."""
 
 from __future__ import annotations
 
@@ -241,7 +241,9 @@ def test_L4_the_message_at_a_moment_is_made_of_what_was_told_until_then(pieces: 
     for piece in pieces:
         delta = assembly.fold(piece)
         if delta is not None:
-            texts[delta.index] = texts.get(delta.index, "") + (delta.json if isinstance(delta, ToolCallFragment) else delta.text)
+            texts[delta.index] = texts.get(delta.index, "") + (
+                delta.json if isinstance(delta, ToolCallFragment) else delta.text
+            )
         moments.append((len(assembly), dict(texts)))
     for length, told in moments:
         blocks = dict(zip(told, assembly.message_at(length).content, strict=True))

@@ -1,4 +1,5 @@
-"""One scenario in every interleaving: a stream, two tools, an awaited and a sync subscriber, and something that goes wrong.
+"""One scenario in every interleaving: a stream, two tools, an awaited and a sync subscriber, and something that goes
+wrong.
 
 The invariants are looked at after every event, not only at the end. Abort anywhere, outside cancellation anywhere and a
 subscriber that fails at event k are exhausted; Hypothesis draws longer mixtures, and the scheduler's seed with them.
@@ -228,7 +229,7 @@ def test_a_subscriber_that_fails_at_event_k(k: int) -> None:
 @settings(max_examples=150)
 @given(data=st.data(), seed=st.integers(0, 2**16))
 def test_mixtures_drawn_by_hypothesis(data: st.DataObject, seed: int) -> None:
-    """Abort, outside cancellation, steering and a failing subscriber, all at once, at drawn moments, keep every rule."""
+    """Abort, outside cancellation and a failing subscriber, all at once, at drawn moments, keep every rule."""
     k = data.draw(st.integers(0, 40), label="a subscriber fails at")
 
     def prepare(scene: Scene) -> None:

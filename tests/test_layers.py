@@ -78,7 +78,7 @@ def is_type_checking(node: ast.AST) -> bool:
 
 
 def imports_of(module: str, *, lazily: bool = True) -> set[str]:
-    """The modules that one imports when it runs, ours by their name within the package; `lazily`: inside functions too."""
+    """What a module imports when it runs, ours by their names within the package; `lazily`: inside functions too."""
     found: set[str] = set()
     ahead: list[ast.AST] = [MODULES[module]]
     while ahead:
@@ -201,8 +201,6 @@ def test_importing_the_package_does_not_import_httpx() -> None:
 @pytest.mark.real_time
 def test_importing_the_package_costs_little_beyond_trio() -> None:
     """`import trio_agent` takes less than 0.3 seconds of processor time once Trio is there."""
-    code = (
-        "import time, trio; began = time.process_time(); import trio_agent; print(time.process_time() - began)"
-    )
+    code = "import time, trio; began = time.process_time(); import trio_agent; print(time.process_time() - began)"
     seconds = [float(run_python(code)) for _ in range(3)]
     assert min(seconds) < 0.3, seconds

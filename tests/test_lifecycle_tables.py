@@ -1,7 +1,7 @@
 """The lifecycle core alone: its tables enumerated, and what it takes held against the grammar of the specification.
 
-The grammar is stated here a second time, as a generator and as a regular expression: whatever the first makes the core takes, and
-whatever the core takes the second matches.
+The grammar is stated here a second time, as a generator and as a regular expression: whatever the first makes the core
+takes, and whatever the core takes the second matches.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ RUN = re.compile(f"A(?:T(?:iI)*{ANSWER}t)+Z")
 
 
 def assert_lawful_run(events: list[Event]) -> None:
-    """The grammar, and what it cannot say: each call starts, ends and is answered once, in the right order (T1, T3, T4)."""
+    """The grammar, and what it cannot say: each call starts, ends and is answered once, in order (T1, T3, T4)."""
     letters = "".join([LETTERS[kind_of(event)] for event in events])
     assert RUN.fullmatch(letters), letters
     calls: list[str] = []
@@ -379,7 +379,9 @@ def test_a_refusal_names_the_rule_the_place_and_what_is_lawful_there() -> None:
     """An unlawful event raises an error that quotes the rule and says what could have come instead."""
     core = Lifecycle()
     core.feed(AgentStart())
-    with pytest.raises(LifecycleError, match=r"^L1: agent_end cannot come when the run is started; lawful here: turn_start$"):
+    with pytest.raises(
+        LifecycleError, match=r"^L1: agent_end cannot come when the run is started; lawful here: turn_start$"
+    ):
         core.feed(AgentEnd("completed"))
     core.feed(TurnStart(1))
     with pytest.raises(LifecycleError, match=r"^L2: turn_end cannot come"):
@@ -461,7 +463,9 @@ def test_the_core_takes_every_run_that_the_grammar_makes(events: list[Event]) ->
 
 
 @given(lawful_runs(), st.data())
-def test_from_any_lawful_prefix_the_closing_events_complete_a_lawful_run(events: list[Event], data: st.DataObject) -> None:
+def test_from_any_lawful_prefix_the_closing_events_complete_a_lawful_run(
+    events: list[Event], data: st.DataObject
+) -> None:
     """However far a run has come, there is a lawful way to `agent_end`, and it leaves what was told as it was."""
     cut = data.draw(st.integers(1, len(events)))
     told = Told()

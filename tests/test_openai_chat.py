@@ -291,8 +291,15 @@ async def test_usage_of_an_answer_that_failed_is_kept() -> None:
 
 @pytest.mark.parametrize(
     ("reason", "kind"),
-    [("content_filter", "content_filter"), ("SAFETY", "content_filter"), ("error", "server"), ("abort", "server")]
-    + [("moonlight", "protocol"), (7, "protocol"), ({"x": 1}, "protocol")],
+    [
+        ("content_filter", "content_filter"),
+        ("SAFETY", "content_filter"),
+        ("error", "server"),
+        ("abort", "server"),
+        ("moonlight", "protocol"),
+        (7, "protocol"),
+        ({"x": 1}, "protocol"),
+    ],
 )
 async def test_an_end_that_is_no_answer_is_an_error(reason: Any, kind: str) -> None:
     """Filtered, failed and unknown ends are errors of their kind, with the text before them kept."""
@@ -322,8 +329,10 @@ async def test_nothing_is_read_behind_the_end_marker() -> None:
         b'data: ["a"]\n\n',
         b'data: {"choices": [}\n\n',
         b"data: " + b"[" * 9999 + b"\n\n",
-    ]
-    + [b"<!doctype html><title>Sign in</title>", b"{nonsense}", b"[1]"],
+        b"<!doctype html><title>Sign in</title>",
+        b"{nonsense}",
+        b"[1]",
+    ],
     ids=repr,
 )
 async def test_an_answer_that_cannot_be_read_is_a_protocol_error(body: bytes) -> None:

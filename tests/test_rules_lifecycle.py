@@ -266,7 +266,7 @@ async def test_L2_turn_start_and_turn_end_bracket_each_turn_and_count_from_one()
 
 
 async def test_L2_each_turn_has_exactly_one_standing_message() -> None:
-    """A failed attempt that was retried does not stand: one assistant message per turn is left, the one that `turn_end` carries."""
+    """A failed attempt that was retried does not stand: one message per turn is left, the one that `turn_end` carries."""
     agent, recorder, _ = await rich_run()
     standing = [event.message for event in recorder.events if isinstance(event, TurnEnd)]
     kept = [message for message in agent.state.messages if isinstance(message, AssistantMessage)]
@@ -330,7 +330,12 @@ async def test_L3_every_message_that_starts_also_ends(how: str) -> None:
 
 @pytest.mark.parametrize(
     ("how", "reason"),
-    [("the stream breaks", "error"), ("the stream just ends", "error"), ("a subscriber raises", "error"), ("abort", "aborted")],
+    [
+        ("the stream breaks", "error"),
+        ("the stream just ends", "error"),
+        ("a subscriber raises", "error"),
+        ("abort", "aborted"),
+    ],
 )
 async def test_L3_the_end_of_a_broken_message_carries_what_had_arrived(how: str, reason: str) -> None:
     """The end then carries what had arrived: all that was told of the message, and the reason."""
@@ -553,7 +558,7 @@ async def test_L5_state_has_changed_before_subscribers_see_the_event() -> None:
 
 
 async def test_L5_a_subscription_begins_with_the_next_event_and_ends_at_once() -> None:
-    """Subscribed or unsubscribed in the middle of a delivery: the new one waits for the next event, the old one is called no more."""
+    """In the middle of a delivery: who subscribes waits for the next event, who unsubscribes is called no more."""
     agent, _ = make_agent(ScriptedProvider([text("hi"), finish()]))
     late: list[str] = []
     gone: list[str] = []
@@ -858,12 +863,8 @@ async def test_P3_leaving_a_wait_by_whatever_way_leads_to_turn(phase: str, way: 
                 agent.abort()
             if way == "cancel":
                 scope.cancel()
-    after = {}
-    for at, type in enumerate(recorder.types):
-        if type == f"{phase}_end":
-            after[recorder.types[at + 1]] = recorder.states[at + 1].phase.value
-    assert after
-    assert set(after.values()) == {"turn"}
+    last = len(recorder.types) - 1 - recorder.types[::-1].index(f"{phase}_end")
+    assert recorder.states[last + 1].phase.value == "turn"
     assert recorder.types.count(f"{phase}_start") == recorder.types.count(f"{phase}_end")
     assert_settled(recorder)
 
@@ -884,14 +885,9 @@ async def test_P3_abort_works_in_every_phase(phase: str) -> None:
         assert agent.state.phase.value == phase
         agent.abort()
         await agent.wait_for_idle()
-        assert trio.current_time() - recorder_began(recorder) == pytest.approx(1)
     assert recorder.lines[-1] == "agent_end aborted"
+    assert recorder.events[-1].time == pytest.approx(1)
     assert_settled(recorder)
-
-
-def recorder_began(recorder: Recorder) -> float:
-    """When the run began, on Trio's clock: `agent_end` says how long it took."""
-    return trio.current_time() - recorder.events[-1].time
 
 
 # -- P4 ---------------------------------------------------------------------------------------------------------------
@@ -986,9 +982,7 @@ async def test_P4_what_calls_write_is_shown_while_they_run() -> None:
     )
     agent, recorder = make_agent(provider, tools=[write])
     await agent.prompt("go")
-    shown = {
-        line: state.pending_file_writes for line, state in zip(recorder.lines, recorder.states, strict=True)
-    }
+    shown = {line: state.pending_file_writes for line, state in zip(recorder.lines, recorder.states, strict=True)}
     assert sorted(shown['tool_execution_update c1 "half"']) == ["./x.txt", "x.txt"]
     assert shown['tool_execution_update c2 "half"'] == ("./x.txt",)
     assert shown['tool_execution_end c2 ok "written"'] == ()
@@ -1027,8 +1021,7 @@ async def test_P4_the_state_is_reset_even_if_settling_is_interrupted() -> None:
     agent, _ = make_agent(ScriptedProvider([text("hi"), call("c1", "hang"), finish("tool_use")]), tools=[hang])
 
     def interrupt(event: Event) -> None:
-        if event.type in ("tool_execution_start", "tool_execution_end", "message_start"):
-            raise KeyboardInterrupt
+        raise KeyboardInterrupt
 
     on(agent, "tool_execution_start", interrupt)
     on(agent, "tool_execution_end", interrupt)

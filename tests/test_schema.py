@@ -1,7 +1,9 @@
 """Annotations as JSON: the schema that a model is shown, and what its arguments are decoded to."""
+# ruff: noqa: UP007, UP045  # the older spellings of unions are annotations too
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import datetime as dt
 import enum
@@ -9,12 +11,26 @@ import pathlib
 import sys
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
-from typing import Annotated, Any, Generic, Literal, NamedTuple, NewType, NotRequired, Optional, TypedDict, TypeVar, Union
+from typing import (
+    Annotated,
+    Any,
+    Generic,
+    Literal,
+    NamedTuple,
+    NewType,
+    NotRequired,
+    Optional,
+    TypedDict,
+    TypeVar,
+    Union,
+)
 
 import attrs
+import hypothesis
 import msgspec
 import pytest
 import trio
+from hypothesis import strategies as st
 
 from trio_agent._errors import ArgumentError, ToolDefinitionError
 from trio_agent._messages import ToolCall
@@ -128,11 +144,11 @@ def tool_of(annotation: Any, *, strict: bool | None = None, **default: Any) -> F
     """A tool with one parameter `v` of the type."""
 
     def takes(v: Any) -> None: ...
-    def may_take(v: Any = default.get("default")) -> None: ...
 
-    function = may_take if default else takes
-    function.__annotations__["v"] = annotation
-    return FunctionTool(function, name="t", strict=strict)
+    takes.__annotations__["v"] = annotation
+    if default:
+        takes.__defaults__ = (default["default"],)
+    return FunctionTool(takes, name="t", strict=strict)
 
 
 def schema_of(annotation: Any, **default: Any) -> Any:
@@ -168,7 +184,7 @@ def problem(annotation: Any, raw: str) -> str:
         (Literal["a", 1], {"type": ["integer", "string"], "enum": [1, "a"]}),
         (int | str, {"anyOf": [{"type": "integer"}, {"type": "string"}]}),
         (Optional[int], {"anyOf": [{"type": "integer"}, {"type": "null"}]}),
-        (Union[bool, list[int], None], {"anyOf": [{"type": "boolean"}, {"type": "array", "items": {"type": "integer"}}, {"type": "null"}]}),
+        (Union[bool, list, None], {"anyOf": [{"type": "boolean"}, {"type": "array"}, {"type": "null"}]}),
         (pathlib.Path, {"type": "string"}),
         (trio.Path, {"type": "string"}),
         (dt.datetime, {"type": "string", "format": "date-time"}),
@@ -181,9 +197,15 @@ def problem(annotation: Any, raw: str) -> str:
         (Annotated[list[int], Len(2)], {"type": "array", "items": {"type": "integer"}, "minItems": 2}),
         (Annotated[str, Doc("a name"), object(), int], {"type": "string", "description": "a name"}),
         (Annotated[int | None, Gt(3)], {"anyOf": [{"type": "integer", "exclusiveMinimum": 3}, {"type": "null"}]}),
-        (Annotated[int | str, Gt(3), Len(2), "d"], {"description": "d", "anyOf": [{"type": "integer", "exclusiveMinimum": 3}, {"type": "string", "minLength": 2}]}),
+        (
+            Annotated[int | str, Gt(3), Len(2), "d"],
+            {
+                "description": "d",
+                "anyOf": [{"type": "integer", "exclusiveMinimum": 3}, {"type": "string", "minLength": 2}],
+            },
+        ),
     ],
-)  # fmt: skip
+)
 def test_each_annotation_has_its_schema(annotation: Any, schema: Any) -> None:
     """What Python's types allow is what the schema says, in its shortest form."""
     assert schema_of(annotation) == schema
@@ -265,7 +287,7 @@ def test_two_classes_of_one_name_are_told_apart() -> None:
         (dict[str, Color], '{"a":"red"}', {"a": Color.RED}),
         (pathlib.Path, '"a/b"', pathlib.Path("a/b")),
         (trio.Path, '"a/b"', trio.Path("a/b")),
-        (dt.datetime, '"2031-02-03T04:05:06Z"', dt.datetime(2031, 2, 3, 4, 5, 6, tzinfo=dt.timezone.utc)),
+        (dt.datetime, '"2031-02-03T04:05:06Z"', dt.datetime(2031, 2, 3, 4, 5, 6, tzinfo=dt.UTC)),
         (Decimal, '"1.50"', Decimal("1.50")),
         (bytes, '"aGk="', b"hi"),
         (dict[int, str], '{"1":"a"}', {1: "a"}),
@@ -310,20 +332,26 @@ def test_numbers_are_taken_as_json_has_them() -> None:
         (Color, '"green"', '$.v: expected one of "red", "blue", got the string "green"'),
         (Annotated[int, msgspec.Meta(ge=1)], "0", "$.v: expected at least 1, got the integer 0"),
         (Annotated[str, Len(2)], '"a"', '$.v: expected at least 2 characters, got the string "a"'),
-        (Annotated[str, msgspec.Meta(pattern="^a")], '"b"', '$.v: expected text that matches the regular expression "^a", got the string "b"'),
+        (
+            Annotated[str, msgspec.Meta(pattern="^a")],
+            '"b"',
+            '$.v: expected text that matches the regular expression "^a", got the string "b"',
+        ),
         (Point, '{"x":1,"tag":2}', '$.v: unknown key "tag" (did you mean "tags"?), the keys are "x", "y", "tags"'),
-        (dict[Color, int], '{"green":1}', '$.v: expected one of "red", "blue", as a key, got the object {"green":1}'),
+        (dict[int, int], '{"a":1}', '$.v: expected int, got str, as a key, got the object {"a":1}'),
         (Point, "{}", '$.v: the key "x" is missing'),
-        (Circle | Square, '{"kind":"square","radius":1}', '$.v: the key "side" is missing; $.v: unknown key "radius", the keys are "kind", "side"'),
+        (
+            Circle | Square,
+            '{"kind":"square","radius":1}',
+            '$.v: the key "side" is missing; $.v: unknown key "radius", the keys are "kind", "side"',
+        ),
         (Cat | Dog, "3", "$.v: expected an object, got the integer 3"),
         (dt.date, '"soon"', '$.v: invalid RFC3339 encoded date, got the string "soon"'),
         (list[dt.date], '["soon"]', '$.v[0]: invalid RFC3339 encoded date, got the string "soon"'),
         (Box[dt.date], '{"content":"soon"}', '$.v.content: invalid RFC3339 encoded date, got the string "soon"'),
     ],
-)  # fmt: skip
-def test_a_misfit_is_named_with_its_path_what_was_expected_and_what_came(
-    annotation: Any, raw: str, text: str
-) -> None:
+)
+def test_a_misfit_is_named_with_its_path_what_was_expected_and_what_came(annotation: Any, raw: str, text: str) -> None:
     """The model reads where in its arguments something is wrong, what belongs there, and what it gave."""
     assert problem(annotation, raw) == text
 
@@ -409,6 +437,7 @@ class Untyped:
         (Box, "the type variable"),
         (Annotated[str, Gt(3)], "Can only set `gt` on a numeric type"),
         (Annotated[int, Gt("a")], "`gt` must be an int or float"),  # type: ignore[arg-type]
+        (dict[Color, int], "the keys of a JSON object are text, not Color"),
         (dict[Point, int], "the keys of a JSON object are text, not Point"),
         (Annotated[Point | None, Gt(3)], "bounds none of the types"),
         (complex, "complex cannot be made from JSON"),
@@ -466,7 +495,9 @@ def test_a_schema_from_elsewhere_is_checked_whole() -> None:
     fitting = {"at": {"x": 1, "free": None}, "span": [1, 2], "mode": "slow"}
     assert tool.prepare(ToolCall("1", "t", fitting)).arguments == fitting
     assert foreign_problem(schema, {"at": {"x": "1"}}) == '$.at.x: expected an integer, got the string "1"'
-    assert foreign_problem(schema, {"at": {"x": 1}, "to": 1}) == '$: unknown key "to", the keys are "at", "span", "mode"'
+    assert (
+        foreign_problem(schema, {"at": {"x": 1}, "to": 1}) == '$: unknown key "to", the keys are "at", "span", "mode"'
+    )
     assert foreign_problem(schema, {}) == '$: the key "at" is missing'
     assert "$.mode: fits none of 2 alternatives" in foreign_problem(schema, {"at": {"x": 1}, "mode": "odd"})
     assert foreign_problem(schema, {"at": {"x": 1}, "span": [1, 2, 3]})
@@ -544,10 +575,20 @@ def assert_strict(schema: Any) -> None:
 def test_a_null_that_strictness_forced_means_the_default() -> None:
     """Where null is no value of an optional key's type, it is taken as left out, however deep the key lies."""
 
-    def plan(steps: list[Point], mode: Literal["x", "y"] = "x", note: str | None = "n", pet: Cat | Box[int] | None = None) -> None: ...  # fmt: skip
+    def plan(
+        steps: list[Point],
+        mode: Literal["x", "y"] = "x",
+        note: str | None = "n",
+        pet: Cat | Box[int] | None = None,
+    ) -> None: ...
 
     tool = FunctionTool(plan, strict=True)
-    given = {"steps": [{"x": 1, "y": None, "tags": None}], "mode": None, "note": None, "pet": {"content": 1, "spare": None}}
+    given = {
+        "steps": [{"x": 1, "y": None, "tags": None}],
+        "mode": None,
+        "note": None,
+        "pet": {"content": 1, "spare": None},
+    }
     assert tool.prepare(ToolCall("1", "plan", given)).arguments == {
         "steps": [Point(1)],
         "note": None,
@@ -604,3 +645,90 @@ def test_a_schema_that_goes_round_in_circles_ends() -> None:
     }
     tool = foreign(schema, strict=True)
     assert tool.prepare(ToolCall("1", "t", {"a": {"b": None}})).arguments == {"a": {"b": None}}
+
+
+# Whatever comes
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers(-3, 3) | st.floats(-2, 2) | st.sampled_from(["", "a", "red", "\ud83d"]),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(["x", "y", "value", "children", "content", "kind", "radius"]), inner, max_size=3
+        )
+    ),
+    max_leaves=8,
+)
+ANNOTATIONS = [
+    int,
+    float | None,
+    bool | int | str,
+    list[int | None],
+    dict[str, list[float]],
+    Color | Level,
+    Point,
+    Circle | Square | Literal["a", 1],
+    Box[Any] | list[Point] | None,
+    Annotated[int | list[int], Gt(-1)],
+    tuple[int, str | None],
+    Movie | Options,
+    Any,
+]
+
+
+@pytest.mark.parametrize("annotation", ANNOTATIONS)
+def test_decoding_and_schema_agree(annotation: Any) -> None:
+    """What the schema allows is decoded, and what it does not allow is refused with a text that can be sent."""
+    made = tool_of(annotation)
+    checked = foreign(made.spec.parameters)
+
+    @hypothesis.given(json_values)
+    def whatever_comes(value: Any) -> None:
+        call = ToolCall("1", "t", {"v": value})
+        problems = []
+        for tool in (made, checked):
+            try:
+                assert set(tool.prepare(call).arguments) == {"v"}
+            except ArgumentError as error:
+                problems.append(str(error))
+        assert len(problems) in (0, 2), value
+        for text in problems:
+            assert text.startswith("$")
+            text.encode()
+
+    whatever_comes()
+
+
+LEAVES = [
+    True,
+    {"type": "integer", "default": 3},
+    {"type": ["string", "null"], "minLength": 1},
+    {"enum": ["a", "red", None]},
+    {"const": 1},
+    {"$ref": "#/$defs/a", "description": "a"},
+    {"$ref": "#"},
+    {"type": "object"},
+    {"type": "text"},
+    "no schema",
+]
+odd_schemas = st.recursive(
+    st.sampled_from(LEAVES),
+    lambda inner: (
+        st.dictionaries(st.sampled_from(["x", "y"]), inner).map(lambda p: {"type": "object", "properties": p})
+        | st.builds(lambda key, parts: {key: parts}, st.sampled_from(["anyOf", "oneOf"]), st.lists(inner, min_size=1))
+        | st.builds(lambda key, part: {key: part}, st.sampled_from(["items", "not", "additionalProperties"]), inner)
+    ),
+    max_leaves=6,
+)
+
+
+@hypothesis.given(odd_schemas, odd_schemas, json_values, st.booleans())
+def test_any_schema_makes_a_tool_or_a_definition_error(inner: Any, other: Any, value: Any, strict: bool) -> None:
+    """However odd a schema from elsewhere is, making a tool of it and calling that fail in the two ways they may."""
+    try:
+        made = foreign({"properties": {"a": inner}, "$defs": {"a": other}}, strict=strict)
+        assert made.spec.parameters["type"] == "object"
+    except ToolDefinitionError:
+        return
+    with contextlib.suppress(ArgumentError):
+        assert "a" in made.prepare(ToolCall("1", "t", {"a": value})).arguments or value is None

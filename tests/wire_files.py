@@ -5,6 +5,7 @@ Here lives no expectation about any API. The bodies and where they come from are
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from pathlib import Path
@@ -161,7 +162,7 @@ async def sent(make_provider: Any, request: ModelRequest, pieces: Iterable[bytes
 def cut(body: bytes, places: Iterable[int]) -> list[bytes]:
     """The body in pieces, cut at these places."""
     borders = [0, *sorted({place for place in places if 0 < place < len(body)}), len(body)]
-    return [body[start:end] for start, end in zip(borders, borders[1:], strict=False) if end > start]
+    return [body[start:end] for start, end in itertools.pairwise(borders) if end > start]
 
 
 def single_bytes(body: bytes) -> Iterator[bytes]:

@@ -8,14 +8,13 @@ is the run's (`_run.py`). An idle agent holds no Trio object and belongs to nobo
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import count
 from typing import Final, Literal, TypeAlias, TypeVar
 
-import attrs
 import trio
 
-from ._ancestry import enclosing, waits_for
+from ._ancestry import Origin, enclosing, waits_for
 from ._asking import Asking
 from ._delivery import Listener, Subscribers, Subscription
 from ._errors import AgentBusyError, ForeignRunError, NothingToResumeError, ReentrantCallError
@@ -56,8 +55,8 @@ _runs: Final[trio.lowlevel.RunVar[list[Run]]] = trio.lowlevel.RunVar("trio_agent
 class Agent:
     """A conversation with a model, and the one run at a time that advances it.
 
-    `grace` is in seconds: how long subscribers and cleaning up may take once a run is aborted. `file_locks` replaces the
-    table of file locks that all agents of a `trio.run` share. With `projection_failure="fail"` a failing
+    `grace` is in seconds: how long subscribers and cleaning up may take once a run is aborted. `file_locks` replaces
+    the table of file locks that all agents of a `trio.run` share. With `projection_failure="fail"` a failing
     `transform_context` or `convert_to_llm` fails the run instead of being passed over. `settings` go into each request.
     """
 
@@ -123,14 +122,13 @@ class Agent:
 
     # Running
 
-    async def prompt(
-        self, input: Input | Sequence[Input], *, images: Sequence[Image] = ()
-    ) -> RunResult:
+    async def prompt(self, input: Input | Sequence[Input], *, images: Sequence[Image] = ()) -> RunResult:
         """Start a run in the caller's task; returns when it has settled and every event was handled.
 
         No failure of a provider, tool, hook or subscriber is raised: it is in the result (F1). Raises `ValueError` for
-        nothing to say, `TypeError` for what only a model or a tool can say, `AgentBusyError` while a run is in progress. Cancelling
-        the scope around it settles the run within the grace period, then lets `trio.Cancelled` go on (A5).
+        nothing to say, `TypeError` for what only a model or a tool can say, `AgentBusyError` while a run is in
+        progress. Cancelling the scope around it settles the run within the grace period, then lets `trio.Cancelled`
+        go on (A5).
         """
         return await self._start(as_messages(input, images))
 
@@ -139,7 +137,7 @@ class Agent:
 
         Otherwise raises `NothingToResumeError`. In all else like `prompt`.
         """
-        self._refuse_while_busy("resume")
+        self.refuse_while_busy("resume")
         conversation = self._conversation
         queued = conversation.steering.items or conversation.follow_up.items
         if not queued and not can_answer(conversation.history.view()):
@@ -157,14 +155,15 @@ class Agent:
                     ...
             print(events.result.text)
 
-        Each event is handed over before the run goes on. Leaving the block early detaches the iterator, aborts the run and
-        waits until it has settled; an exception of the block leaves it bare. The block counts as inside the run (A6).
+        Each event is handed over before the run goes on. Leaving the block early detaches the iterator, aborts the
+        run and waits until it has settled; an exception of the block leaves it bare. The block counts as inside the
+        run (A6).
         """
         messages = as_messages(input, images)
         return EventStream(self, lambda: self._start(messages))
 
     async def _start(self, messages: Sequence[Message]) -> RunResult:
-        self._refuse_while_busy("prompt")
+        self.refuse_while_busy("prompt")
         await trio.lowlevel.checkpoint_if_cancelled()  # A5: in a cancelled scope no event is emitted
         locks = self._setting.locks or current_file_locks()
         runs = _current_runs()
@@ -246,9 +245,9 @@ class Agent:
     def subscribe(self, listener: Listener[Event], *, observer: bool = False) -> Subscription[Event]:
         """Call `listener` with every event from the next one on, and await what it gives if that is awaitable.
 
-        The run waits for it (L5), also while it is being aborted, up to the grace period (A3). It may not wait for the run's
-        progress. If it raises, the run fails (F3), unless it is an observer. Gives what unsubscribes: callable, and a
-        context manager.
+        The run waits for it (L5), also while it is being aborted, up to the grace period (A3). It may not wait for
+        the run's progress. If it raises, the run fails (F3), unless it is an observer. Gives what unsubscribes:
+        callable, and a context manager.
         """
         self._refuse_foreign("subscribe")
         if not callable(listener):
@@ -262,7 +261,7 @@ class Agent:
         system_prompt: str | _Unset = _UNSET,
         tools: Iterable[Tool] | _Unset = _UNSET,
         reasoning: Reasoning | _Unset = _UNSET,
-        hooks: Hooks | None | _Unset = _UNSET,
+        hooks: Hooks | _Unset | None = _UNSET,
     ) -> None:
         """Change what is given, at the next turn boundary; at once when idle (L6)."""
         self._refuse_foreign("configure")
@@ -280,12 +279,17 @@ class Agent:
 
     def reset(self, messages: Iterable[Message] = ()) -> None:
         """Begin anew: history, queues and counts. Raises `AgentBusyError` while a run is in progress."""
-        self._refuse_while_busy("reset")
+        self.refuse_while_busy("reset")
         self._conversation.steering.clear()
         self._conversation.follow_up.clear()
         self._conversation.restart(_checked_messages(messages))
 
     # Guards
+
+    def read_by(self, reader: Origin) -> None:
+        """Count the block that reads a stream of the run in progress as inside it (A6)."""
+        if self._run is not None and reader not in self._run.readers:
+            self._run.readers.append(reader)
 
     def _refuse_foreign(self, caller: str) -> None:
         run = self._run
@@ -304,7 +308,8 @@ class Agent:
                 f"use trio.from_thread.run_sync(agent.{caller}, ..., trio_token=...)"
             )
 
-    def _refuse_while_busy(self, caller: str) -> None:
+    def refuse_while_busy(self, caller: str) -> None:
+        """Raise `AgentBusyError` while a run is in progress, and say what to call instead (A6)."""
         run = self._run
         if run is None:
             return

@@ -37,7 +37,7 @@ def is_bound(meta: msgspec.Meta) -> bool:
 
 
 def bounded(wires: list[Wire], bounds: Sequence[msgspec.Meta]) -> list[Wire]:
-    """The alternatives of a union, each with those of the bounds that its type has. Raises `TypeError` for a stray one."""
+    """The alternatives of a union, each with the bounds that its type has. Raises `TypeError` for one of no type's."""
     stray = set(range(len(bounds)))
     for at, bound in enumerate(bounds):
         for index, wire in enumerate(wires):

@@ -7,12 +7,13 @@ ends the run is decided here; how a run is closed is not.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, NoReturn, Protocol
+from typing import Any, NoReturn, Protocol, cast
 
 import attrs
 import trio
 
 from ._assembly import Assembly
+from ._cancellation import plainly
 from ._chunks import Chunk
 from ._errors import ProviderError, ToolDefinitionError
 from ._events import (
@@ -188,7 +189,7 @@ class Answer:
     # One attempt
 
     async def _attempt(self, request: ModelRequest) -> Exception | None:
-        """Send the request and tell its answer, all but the end. Gives what went wrong; the message is still open then."""
+        """Send the request and tell its answer, all but the end. Gives what went wrong, with the message still open."""
         host, asking = self._host, self._asking
         conversation = host.conversation
         stream = _Stream(host)
@@ -205,6 +206,8 @@ class Answer:
             if failure is not None:
                 scope.cancel()
                 await self._ended(job)
+                if job.failure is not None:
+                    host.later_failure("the provider failed behind its unusable stream", job.failure)
                 break
         else:
             failure = self._verdict(job, assembly)
@@ -268,7 +271,7 @@ class Answer:
                 await self._end_attempt(failure)
                 await self._wait(failure, delay)
                 return False
-        host.fail("the provider failed", failure)
+        return host.fail("the provider failed", failure)
 
     def _may_compact(self, failure: ProviderError) -> bool:
         return (
@@ -289,9 +292,7 @@ class Answer:
     async def _wait(self, failure: ProviderError, delay: float) -> None:
         host = self._host
         error = ErrorInfo(failure.kind, failure.message, failure.status)
-        await host.emit(
-            RetryStart(self._failed, self._asking.retry.max_attempts, delay, error, time=host.time())
-        )
+        await host.emit(RetryStart(self._failed, self._asking.retry.max_attempts, delay, error, time=host.time()))
         with trio.move_on_after(delay):
             while True:
                 await host.look()
@@ -309,7 +310,7 @@ class Answer:
 
     def _is_near(self, policy: CompactionPolicy, state: AgentState) -> bool:
         try:
-            return bool(policy.threshold(state))
+            return bool(plainly(lambda: policy.threshold(state)))
         except Exception as exc:  # an application's policy may raise anything
             self._host.later_failure("the compaction policy's threshold() failed", exc)
             return False
@@ -349,7 +350,7 @@ class Answer:
     def _tokens(self, policy: CompactionPolicy, state: AgentState) -> int | None:
         count = getattr(policy, "tokens", None)
         try:
-            tokens = None if count is None else count(state)
+            tokens = None if count is None else plainly(lambda: count(state))
         except Exception as exc:  # an application's policy may raise anything
             self._host.later_failure("the compaction policy's tokens() failed", exc)
             return None
@@ -360,7 +361,7 @@ def _checked_messages(name: str, value: object) -> list[Message]:
     """What a projection hook gave, if it is messages."""
     if isinstance(value, str) or not isinstance(value, Iterable):
         raise TypeError(f"{name} gives a sequence of messages, not {type(value).__name__}")
-    messages: list[Any] = list(value)  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]  # checked next
+    messages = list(cast("Iterable[Any]", value))  # type: ignore[redundant-cast]  # for pyright
     for message in messages:
         if not isinstance(message, _MESSAGES):
             raise TypeError(f"{name} gives a sequence of messages; one of them is {type(message).__name__}")

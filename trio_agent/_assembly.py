@@ -75,21 +75,23 @@ class Assembly:
 
     def fold(self, chunk: Chunk) -> Delta | None:
         """Take a chunk. Gives what is to be told of it, or None."""
-        cls = type(chunk)
-        if cls is TextDelta or cls is ThinkingDelta:
+        if isinstance(chunk, TextDelta | ThinkingDelta):
+            kind = type(chunk)
             # One look-up also notices a chunk behind the end marker: test_a_chunk_behind_the_end_marker_is_an_error.
-            if self._open_kinds.get(chunk.index) is not cls:  # type: ignore[union-attr]
-                self._open(chunk.index, cls)  # type: ignore[union-attr, arg-type]
-            text = chunk.text  # type: ignore[union-attr]
+            if self._open_kinds.get(chunk.index) is not kind:
+                self._open(chunk.index, kind)
+            text: object = chunk.text
             if type(text) is not str:
-                raise _broken(f"a {cls.__name__} carries {type(text).__name__} where text belongs")
+                raise _broken(f"a {kind.__name__} carries {type(text).__name__} where text belongs")
             if not text:
                 return None
-            self._log.append(chunk)  # type: ignore[arg-type]
-            return chunk  # type: ignore[return-value]
+            self._log.append(chunk)
+            return chunk
         return self._fold_other(chunk)
 
-    def message_at(self, length: int, stop_reason: StopReason | None = None, error: str | None = None) -> AssistantMessage:
+    def message_at(
+        self, length: int, stop_reason: StopReason | None = None, error: str | None = None
+    ) -> AssistantMessage:
         """The message as it was when the log had that length. Costs time in proportion to its text."""
         if stop_reason is None and self._last is not None and self._last[0] == length:
             return self._last[1]
@@ -205,7 +207,7 @@ class Assembly:
     def _blocks(self, length: int) -> tuple[AssistantBlock, ...]:
         parts: dict[int, list[_Logged]] = {}
         for entry in self._log[:length]:
-            if type(entry) is not ResponseInfo:
+            if not isinstance(entry, ResponseInfo):
                 parts.setdefault(entry.index, []).append(entry)
         return tuple([self._block(index, entries) for index, entries in parts.items()])
 

@@ -56,7 +56,7 @@ def next_closing_event(core: Lifecycle, material: Material) -> Event | None:
 
 
 def closing_events(core: Lifecycle, material: Material) -> Iterator[Event]:
-    """The shortest lawful way from here to `agent_end`, event by event: each has to be fed before the next is asked for."""
+    """The shortest lawful way from here to `agent_end`; each event has to be fed before the next is asked for."""
     while (event := next_closing_event(core, material)) is not None:
         yield event
 
@@ -102,8 +102,8 @@ _STEPS: Final[dict[Position, Callable[[Lifecycle, Material], Event]]] = {
     Position.ASKING: _in_turn,
     Position.STREAMING: _in_message,
     Position.FAILED: _turn_end,
-    Position.RETRYING: lambda core, material: material.retry_end(),
-    Position.COMPACTING: lambda core, material: material.compaction_end(),
+    Position.RETRYING: lambda _core, material: material.retry_end(),
+    Position.COMPACTING: lambda _core, material: material.compaction_end(),
     Position.TOOLS: _in_tools,
     Position.RESULT: _in_message,
     Position.TURN_OVER: _between_turns,

@@ -12,9 +12,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from types import CoroutineType, TracebackType
 from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
-import trio
-
-from ._failures import split
+from ._cancellation import part
 from ._settlement import Budget
 
 E = TypeVar("E")
@@ -146,29 +144,13 @@ class Delivery(Generic[E]):
 
     def _caught(self, subscription: Subscription[E], event: E, exc: BaseException) -> None:
         """Report what went wrong, raise what must go on."""
-        failure, rest = split(exc)
-        if rest is not None and is_stray(rest):
-            failure, rest = stray_failure(rest), None
+        failure, rest = part(exc)
         if failure is not None:
             self._judge.subscriber_failed(subscription.listener, subscription.observer, event, failure)
         if rest is exc:
             raise exc
         if rest is not None:
             raise rest from None
-
-
-def is_stray(rest: BaseException) -> bool:
-    """Whether this is nothing but `Cancelled` although no scope around is cancelled (F7): saved and raised again."""
-    from ._failures import leaves
-
-    return all(isinstance(leaf, trio.Cancelled) for leaf in leaves(rest)) and trio.current_effective_deadline() > -float("inf")
-
-
-def stray_failure(rest: BaseException) -> Exception:
-    """An ordinary failure in the place of a stray `Cancelled`."""
-    failure = RuntimeError("raised a trio.Cancelled although no scope was cancelled; never keep one to raise it later")
-    failure.__cause__ = rest
-    return failure
 
 
 def name_of(listener: Any) -> str:

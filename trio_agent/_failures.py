@@ -7,7 +7,7 @@ cancellations. The sentences that a model reads about its tools are in `_results
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final
+from typing import Final, cast
 
 from ._errors import ProviderError
 
@@ -23,15 +23,15 @@ def split(exc: BaseException) -> tuple[Exception | None, BaseException | None]:
     if isinstance(exc, Exception):
         return exc, None
     if isinstance(exc, BaseExceptionGroup):
-        failure, rest = exc.split(Exception)
-        return failure, rest  # type: ignore[return-value]  # the matching part holds Exceptions only
+        group = cast("BaseExceptionGroup[BaseException]", exc)
+        return group.split(Exception)
     return None, exc
 
 
 def leaves(exc: BaseException) -> Iterator[BaseException]:
     """The exceptions inside a group, however deeply nested; an exception that is no group is its own leaf."""
     if isinstance(exc, BaseExceptionGroup):
-        for inner in exc.exceptions:
+        for inner in cast("BaseExceptionGroup[BaseException]", exc).exceptions:
             yield from leaves(inner)
     else:
         yield exc
@@ -47,7 +47,7 @@ def interrupt_in(exc: BaseException, cancelled: type[BaseException]) -> BaseExce
 
 
 def describe(exc: BaseException) -> str:
-    """One line about a failure: its type (a provider's: its kind) and text; for a group the leaves, one behind the other."""
+    """One line about a failure: its type (a provider's: its kind) and text; for a group that of each leaf."""
     found = list(leaves(exc))
     if len(found) == 1:
         return _describe_one(found[0])

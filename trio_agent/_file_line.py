@@ -7,8 +7,7 @@ a path has is in `_file_keys.py`; taking, awaiting and giving back a claim is in
 from __future__ import annotations
 
 from bisect import insort
-from collections import deque
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Set
 from operator import attrgetter
 from typing import Protocol
 
@@ -40,6 +39,7 @@ class HeldByAncestor(RuntimeError):  # noqa: N818 - the name says what is the ma
         )
         self.path = path
         self.holder_name = holder_name
+        self.awaited_name = awaited_name
 
 
 @attrs.define(eq=False)
@@ -142,48 +142,49 @@ class Line:
 
     def _advance(self, keys: Iterable[Key]) -> None:
         """Let everyone go on, or be refused, for whom that is due now that the lines of these keys have moved."""
-        moved = deque(keys)
+        moved: set[Key] = set(keys)
         while True:
-            while moved:
-                line = self._lines.get(moved.popleft())
-                if line is not None:  # whoever is not its first waits for its first
-                    moved.extend(self._review(line[0]))
+            while firsts := {key: line[0] for key in moved if (line := self._lines.get(key))}:
+                # In the order of places, not of keys: the earlier one's path may have come to mean the later one's file
+                # (`test_t8_who_came_first_is_looked_at_first`). Whoever is not first in a line waits for its first.
+                claim = min(firsts.values(), key=attrgetter("place"))
+                moved = {key for key, first in firsts.items() if first is not claim}
+                moved.update(self._review(claim))
+            moved.clear()
             for claim in tuple(self._waiting):  # but for those who may overtake
                 if self._ancestors(claim):
-                    moved.extend(self._review(claim))
+                    moved.update(self._review(claim))
             if not moved:
                 return
 
-    def _review(self, claim: Claim) -> Collection[Key]:
-        """Grant or refuse this claim if that is due. Gives the keys whose lines have moved by that."""
-        if claim.task is None or claim not in self._waiting:
-            return ()
-        moved: set[Key] = set()
+    def _review(self, claim: Claim) -> Set[Key]:
+        """Bring this claim up to date, grant or refuse it if that is due. Gives the keys whose lines have moved."""
+        if claim not in self._waiting:
+            return frozenset()
+        moved = self._look_again(claim)
         obstacle = self._obstacle(claim)
-        if obstacle is None and self._look_again(claim, moved):
-            obstacle = self._obstacle(claim)
-        if isinstance(obstacle, Claim):
+        if isinstance(obstacle, Claim) or claim.task is None:
             return moved
         self.forget(claim)
         if obstacle is None:
             self._grant(claim)
         claim.refusal = obstacle
         claim.wake()
-        return moved.union(claim.keys)
+        return moved | claim.keys.keys()
 
-    def _look_again(self, claim: Claim, moved: set[Key]) -> bool:
-        """Ask the disk what the paths mean now, and put the claim where that belongs. False if all is as it was."""
+    def _look_again(self, claim: Claim) -> Set[Key]:
+        """Ask the disk what the paths mean now, and put the claim where that belongs. Gives the keys that moved."""
         fresh = self._file_keys.of(claim.paths)
         if fresh.linked:
             # A holder may have made its file since, or put another in its place, and it is that one that is linked.
             for holder in self._held:
                 self._extend(holder)
         if fresh.by_path.keys() == claim.keys.keys():
-            return fresh.linked
-        moved.update(claim.keys, fresh.by_path)
+            return frozenset()
+        moved = claim.keys.keys() | fresh.by_path.keys()
         self._unqueue(claim)
         self._queue(claim, fresh.by_path)
-        return True
+        return moved
 
     def _obstacle(self, claim: Claim) -> Claim | HeldByAncestor | None:
         if next(self._ahead(claim), None) is None:

@@ -8,7 +8,7 @@ appended to; what must shorten it (a retry, a compaction, a reset) starts a new 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Generic, TypeVar, overload
+from typing import Any, Generic, TypeVar, cast, overload
 
 T = TypeVar("T")
 
@@ -44,7 +44,8 @@ class View(Sequence[T], Generic[T]):
 
     def __eq__(self, other: object) -> bool:
         if isinstance(other, View | tuple | list):
-            return len(self) == len(other) and all(a == b for a, b in zip(self, other, strict=True))
+            others = cast("Sequence[object]", other)
+            return len(self) == len(others) and all(a == b for a, b in zip(self, others, strict=True))
         return NotImplemented
 
     def __hash__(self) -> int:

@@ -1,8 +1,8 @@
 """The hooks: where an application may look into a run and change its course.
 
 Here lives what each hook is given and may give back. When each runs, and what its failure means, is in
-`_run.py`, `_asking.py` and `_tool_phase.py`. An async hook runs in a task of its own under the abort scope, so context variable
-tokens do not cross hooks; a sync one runs in the run's task and cannot be interrupted.
+`_run.py`, `_asking.py` and `_tool_phase.py`. An async hook runs in a task of its own under the abort scope, so
+context variable tokens do not cross hooks; a sync one runs in the run's task and cannot be interrupted.
 """
 
 from __future__ import annotations
@@ -43,7 +43,9 @@ class Replace:
     _arguments: str
 
     def __init__(self, arguments: Mapping[str, Any]) -> None:
-        self.__attrs_init__(dumps(dict(arguments)))  # type: ignore[attr-defined]  # made by attrs
+        self.__attrs_init__(  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]  # made by attrs
+            dumps(dict(arguments))
+        )
 
     @property
     def arguments(self) -> dict[str, Any]:
@@ -89,19 +91,30 @@ def _takes_context(name: str, hook: Hook) -> bool:
     return len(required) == given + 1 or (len(positional) > given and (usual or positional[given].name == "context"))
 
 
+def _those_with_context(hooks: Hooks) -> frozenset[str]:
+    """The names of the hooks that take the context too. Raises `TypeError` for what cannot be called so."""
+    found: dict[str, Hook | None] = {name: getattr(hooks, name) for name in _GIVEN}
+    for name, hook in found.items():
+        if hook is not None and not callable(hook):
+            raise TypeError(f"the hook {name} is {type(hook).__name__}, which cannot be called")
+    return frozenset([name for name, hook in found.items() if hook is not None and _takes_context(name, hook)])
+
+
 @attrs.frozen(kw_only=True)
 class Hooks:
     """An application's hooks, each sync or async. `timeout` bounds each call of an async one, in seconds.
 
-    | hook | when | gets -> gives | raising, or out of time |
-    | --- | --- | --- | --- |
-    | `transform_context` | once per turn, before the request; again after a compaction | a list of messages -> messages | its input is used instead, logged (F4) |
-    | `convert_to_llm` | after it | a list of messages -> user, assistant and tool-result messages | the default is used instead, logged (F4) |
-    | `before_tool_call` | in preparation, one after the other | call, context -> None, `Block` or `Replace` | the call is blocked (F5) |
-    | `after_tool_result` | in the tool's task, before `tool_execution_end` | result -> None or a replacement | an error result that quotes the tool's (F5) |
-    | `should_stop_after_turn` | after `turn_end` | state -> bool | the run fails |
+    - `transform_context`: once per turn, before the request, and again after a compaction; gets a list of
+      messages, gives messages. Raising: its input is used instead, and it is logged (F4).
+    - `convert_to_llm`: after it; gets a list of messages, gives user, assistant and tool-result messages. Raising:
+      the default is used instead, and it is logged (F4).
+    - `before_tool_call`: in preparation, one call after the other; gets the call and the context, gives None,
+      `Block` or `Replace`. Raising: the call is blocked (F5).
+    - `after_tool_result`: in the tool's task, before `tool_execution_end`; gets the result, gives None or a
+      replacement. Raising: an error result that still says what the tool had answered (F5).
+    - `should_stop_after_turn`: after `turn_end`; gets the state, gives a bool. Raising: the run fails.
 
-    Each may take one more parameter, the `HookContext`.
+    Being out of time counts as raising. Each may take one more parameter, the `HookContext`.
     """
 
     transform_context: Hook | None = None
@@ -110,15 +123,9 @@ class Hooks:
     after_tool_result: Hook | None = None
     should_stop_after_turn: Hook | None = None
     timeout: float | None = attrs.field(default=None, validator=attrs.validators.optional(attrs.validators.gt(0)))
-    _with_context: frozenset[str] = attrs.field(init=False, repr=False, eq=False)
-
-    @_with_context.default
-    def _find_those_with_context(self) -> frozenset[str]:
-        hooks = {name: getattr(self, name) for name in _GIVEN}
-        for name, hook in hooks.items():
-            if hook is not None and not callable(hook):
-                raise TypeError(f"the hook {name} is {type(hook).__name__}, which cannot be called")
-        return frozenset([name for name, hook in hooks.items() if hook is not None and _takes_context(name, hook)])
+    _with_context: frozenset[str] = attrs.field(
+        default=attrs.Factory(_those_with_context, takes_self=True), init=False, repr=False, eq=False
+    )
 
     def bind(self, name: str, context: HookContext, *given: object) -> Callable[[], Any] | None:
         """The call of a hook, ready to be made, or None where there is no such hook."""

@@ -11,8 +11,8 @@ from typing import Any, Generic, Protocol, TypeVar
 
 import trio
 
-from ._delivery import is_stray, stray_failure
-from ._failures import interrupt_in, split
+from ._cancellation import part
+from ._failures import interrupt_in
 from ._mailbox import Mailbox
 
 T = TypeVar("T")
@@ -24,6 +24,7 @@ class Host(Protocol):
     @property
     def stopping(self) -> bool: ...
     def interrupted(self, exc: BaseException) -> None: ...
+    def later_failure(self, what: str, failure: Exception) -> None: ...
 
 
 class Job(Generic[T]):
@@ -80,14 +81,14 @@ class Jobs:
 
     def _caught(self, job: Job[Any], exc: BaseException) -> None:
         """Record what went wrong; only cancellation goes on, to the scope that asked for it."""
-        job.failure, rest = split(exc)
+        job.failure, rest = part(exc)
+        if job.failure is not None and self._host.stopping:
+            self._host.later_failure(f"{job.name} failed while it was being stopped", job.failure)
         if rest is None:
             return
         interrupt = interrupt_in(rest, trio.Cancelled)
         if interrupt is not None:
             self._host.interrupted(interrupt)
-        elif is_stray(rest):
-            job.failure = job.failure or stray_failure(rest)
         elif rest is exc:
             raise exc
         else:

@@ -141,11 +141,10 @@ _UNSENDABLE: Final = ("error", "aborted")
 
 def kind_of(event: Event) -> str:
     """The word of the tables for an event."""
-    cls = type(event)
-    if cls is MessageStart:
-        return _START_KIND[event.message.role]  # type: ignore[union-attr]  # cls says which event it is
-    if cls is MessageEnd:
-        message = event.message  # type: ignore[union-attr]
+    if isinstance(event, MessageStart):
+        return _START_KIND[event.message.role]
+    if isinstance(event, MessageEnd):
+        message = event.message
         if type(message) is AssistantMessage:
             return "answer_failed" if message.stop_reason in _UNSENDABLE else "answer_end"
         return _END_KIND[message.role]

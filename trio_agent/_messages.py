@@ -69,7 +69,9 @@ class ToolCall:
         raw: str | None = None,
         signature: str | None = None,
     ) -> None:
-        self.__attrs_init__(id, name, arguments_text(arguments, raw), signature)  # type: ignore[attr-defined]  # made by attrs
+        self.__attrs_init__(  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]  # made by attrs
+            id, name, arguments_text(arguments, raw), signature
+        )
 
     @property
     def arguments(self) -> JSONValue:
@@ -209,7 +211,9 @@ class ToolResultMessage:
         details: JSONValue = None,
     ) -> None:
         frozen = None if details is None else dumps(details)
-        self.__attrs_init__(tool_call_id, tool_name, _user_blocks(content), is_error, frozen)  # type: ignore[attr-defined]  # made by attrs
+        self.__attrs_init__(  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]  # made by attrs
+            tool_call_id, tool_name, _user_blocks(content), is_error, frozen
+        )
 
     @property
     def role(self) -> Literal["tool_result"]:
@@ -235,7 +239,9 @@ class CustomMessage:
     _payload: str
 
     def __init__(self, kind: str, payload: JSONValue = None) -> None:
-        self.__attrs_init__(kind, dumps(payload))  # type: ignore[attr-defined]  # made by attrs
+        self.__attrs_init__(  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]  # made by attrs
+            kind, dumps(payload)
+        )
 
     @property
     def role(self) -> Literal["custom"]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Awaitable, Sequence
-from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
 import attrs
 
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from ._state import AgentState
 
 CompactionReason: TypeAlias = Literal["threshold", "overflow"]
-_positive = attrs.validators.ge(1)
-_not_negative = attrs.validators.ge(0)
+_positive: Any = attrs.validators.ge(1)
+_not_negative: Any = attrs.validators.ge(0)
 
 
 @attrs.frozen

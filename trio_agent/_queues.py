@@ -7,7 +7,7 @@ its queue at its `message_start` (L6), so that nothing is ever taken and not sai
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal, TypeAlias, get_args
+from typing import Literal, TypeAlias, cast, get_args
 
 import attrs
 
@@ -84,7 +84,8 @@ def as_messages(value: object, images: Sequence[object]) -> tuple[Message, ...]:
     if isinstance(value, str) and pictures:
         return (UserMessage([*([Text(value)] if value.strip() else []), *pictures]),)
     if isinstance(value, list | tuple):
-        messages = tuple([as_message(item, caller="prompt") for item in value])
+        items = cast("list[object] | tuple[object, ...]", value)
+        messages = tuple([as_message(item, caller="prompt") for item in items])
         if not messages:
             raise ValueError("prompt([]) has nothing to say; give it a message, or call resume()")
     else:
@@ -92,7 +93,7 @@ def as_messages(value: object, images: Sequence[object]) -> tuple[Message, ...]:
     return _with_images(messages, pictures)
 
 
-def _with_images(messages: tuple[Message, ...], pictures: Sequence[object]) -> tuple[Message, ...]:
+def _with_images(messages: tuple[Message, ...], pictures: Sequence[Image]) -> tuple[Message, ...]:
     if not pictures:
         return messages
     last = messages[-1]

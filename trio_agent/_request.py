@@ -34,10 +34,10 @@ class ToolSpec:
     _parameters: str
     strict: bool | None
 
-    def __init__(
-        self, name: str, description: str, parameters: Mapping[str, Any], strict: bool | None = None
-    ) -> None:
-        self.__attrs_init__(name, description, dumps(dict(parameters)), strict)  # type: ignore[attr-defined]  # made by attrs
+    def __init__(self, name: str, description: str, parameters: Mapping[str, Any], strict: bool | None = None) -> None:
+        self.__attrs_init__(  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]  # made by attrs
+            name, description, dumps(dict(parameters)), strict
+        )
 
     @property
     def parameters(self) -> dict[str, Any]:

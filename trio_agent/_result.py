@@ -15,8 +15,9 @@ from ._messages import AssistantMessage, Message, Usage
 class RunResult:
     """The end of one run.
 
-    `messages` are those that this run added to history, failed attempts that were retried left out. `error` is the exception that
-    failed the run, with its traceback; `suppressed` holds what went wrong later, or without failing it (F10).
+    `messages` are those that this run added to history, failed attempts that were retried left out. `error` is the
+    exception that failed the run, with its traceback; `suppressed` holds what went wrong later, or without failing it
+    (F10).
     """
 
     outcome: Outcome

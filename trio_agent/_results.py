@@ -34,8 +34,9 @@ class UnusableResult(Exception):  # noqa: N818  # it is what the call came to; n
     """A tool returned what cannot be shown to a model. The text is for the model."""
 
     def __init__(self, tool_name: str, value: object, why: str) -> None:
+        self.why = f"{_type_name(value)}, {why}"
         super().__init__(
-            f"{tool_name} ran, but its result cannot be used: it returned {_type_name(value)}, {why}. "
+            f"{tool_name} ran, but its result cannot be used: it returned {self.why}. "
             "It may have had effects; do not just repeat the call."
         )
 
@@ -80,8 +81,13 @@ def to_blocks(value: object, tool_name: str) -> ToolResult:
 
 
 def partial_blocks(value: object, tool_name: str) -> tuple[UserBlock, ...]:
-    """The same for what a running tool reports, which may be blank."""
-    return value.content if isinstance(value, ToolResult) else _content(value, tool_name)
+    """The same for what a running tool reports, which may be blank. Raises `TypeError` at the tool that reported it."""
+    if isinstance(value, ToolResult):
+        return value.content
+    try:
+        return _content(value, tool_name)
+    except UnusableResult as error:
+        raise TypeError(f"an update cannot be {error.why}") from None
 
 
 def message_of(call: ToolCall, value: object) -> ToolResultMessage:

@@ -1,11 +1,12 @@
 """One run: the only module that emits.
 
 Here lives a run from `agent_start` to idle: the turns, what stops them, and how everything settles. One task,
-the caller's, emits; whatever may be cancelled (provider, tools, hooks, compaction) is a child task that reports to it. The order of
-events is `_lifecycle.py`'s, one turn's answer `_asking.py`'s and its tools `_tool_phase.py`'s.
+the caller's, emits; whatever may be cancelled (provider, tools, hooks, compaction) is a child task that reports to
+it. The order of events is `_lifecycle.py`'s, one turn's answer `_asking.py`'s and its tools `_tool_phase.py`'s.
 
-The run's task lives in a scope that no cancellation reaches into, so that a subscriber is never cut in the middle (A3). Outside
-cancellation arrives at a child that waits for nothing else; from then on one absolute deadline bounds every wait.
+The run's task lives in a scope that no cancellation reaches into, so that a subscriber is never cut in the middle
+(A3). Outside cancellation arrives at a child that waits for nothing else; from then on one absolute deadline bounds
+every wait.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import trio
 from ._ancestry import Origin, snapshot
 from ._asking import Answer, Asking
 from ._assembly import Assembly
+from ._cancellation import part, plainly
 from ._closing import closing_events
 from ._delivery import Delivery, Subscribers, name_of
 from ._errors import AgentInternalError, ProviderError
@@ -120,7 +122,7 @@ class Run:
     # The whole run
 
     async def execute(self) -> None:
-        """Run until settled. Raises interrupts bare; an outside cancellation is left for the caller's next checkpoint."""
+        """Run until settled. Raises interrupts bare; leaves an outside cancellation to the caller's next checkpoint."""
         try:
             async with trio.open_nursery() as watch:
                 watch.start_soon(self._watch_outside, name="trio_agent: outside cancellation")
@@ -141,7 +143,9 @@ class Run:
         if interrupt is not None:
             self._interrupt = interrupt
         elif failure is not None:
-            raise AgentInternalError(f"the run failed inside the kernel: {describe(failure)}; please report this") from exc
+            raise AgentInternalError(
+                f"the run failed inside the kernel: {describe(failure)}; please report this"
+            ) from exc
 
     async def _watch_outside(self) -> None:
         """Wait to be cancelled from outside: we are not told of it in any other way (A5)."""
@@ -167,7 +171,7 @@ class Run:
 
     def _caught(self, exc: BaseException) -> None:
         """Take an interrupt or a bug as the run's cause; let cancellation go on to the scope that was cut."""
-        failure, rest = split(exc)
+        failure, rest = part(exc)
         if failure is not None:
             error = AgentInternalError(f"the kernel failed: {describe(failure)}; please report this")
             error.__cause__ = failure
@@ -217,7 +221,7 @@ class Run:
             await self.emit(MessageEnd(item.message, time=self.time()))
 
     def _first_batch(self) -> list[tuple[Queue, Queued]]:
-        """What was steered while idle, all of it, then the prompt (Q4); a bare `resume()` may begin with a follow-up."""
+        """What was steered while idle, all of it, then the prompt (Q4); `resume()` may begin with a follow-up."""
         conversation = self.conversation
         batch = [(conversation.steering, item) for item in self._said_earlier]
         batch += [(self._prompt, item) for item in self._prompt.items]
@@ -286,7 +290,7 @@ class Run:
 
     async def in_job(self, name: str, call: Callable[[], Any]) -> Any:
         """Call a hook: an async one in a child task under the abort scope and the hooks' time-out, a sync one here."""
-        value = call()
+        value = plainly(call)
         if inspect.isawaitable(value):
             job = self.jobs.start(name, within, value, self.hooks.timeout if name != "compaction" else None)
             while not job.done:

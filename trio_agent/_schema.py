@@ -132,7 +132,7 @@ class Translation:
         if hasattr(base, "__value__"):  # what a `type` statement makes
             return self._alias(annotation, base.__value__[arguments] if arguments else base.__value__)
         if isinstance(base, collections.abc.Hashable) and base in _CONTAINERS:
-            return self._container(_CONTAINERS[base], annotation, arguments)
+            return self._container(base, annotation, arguments)
         return self._class(annotation, base)
 
     def _annotated(self, annotation: Any, found: list[msgspec.Meta]) -> Wire:
@@ -145,12 +145,13 @@ class Translation:
             wire = self._wire(annotation)
         return Annotated[(wire, *found)] if found else wire
 
-    def _container(self, concrete: Any, annotation: Any, arguments: tuple[Any, ...]) -> Wire:
+    def _container(self, base: Any, annotation: Any, arguments: tuple[Any, ...]) -> Wire:
+        concrete = _CONTAINERS[base]
         if not arguments and annotation != tuple[()]:
             return concrete
-        if concrete is dict and is_object_class(arguments[0]):
-            raise TypeError(f"the keys of a JSON object are text, not {_name(arguments[0])}")
         items = [argument if argument is Ellipsis else self._wire(argument) for argument in arguments]
+        if issubclass(base, collections.abc.Mapping) and isinstance(items[0], StandIn):
+            raise TypeError(f"the keys of a JSON object are text, not {_name(arguments[0])}; use dict[str, ...]")
         return concrete[tuple(items)]
 
     def _class(self, annotation: Any, base: Any) -> Wire:

@@ -82,8 +82,7 @@ def strict_schema(schema: Schema) -> dict[str, Any]:
     A key that was optional becomes nullable. Whatever fits the variant fits the schema, once `without_nulls` has
     taken out the nulls. Raises `ToolDefinitionError` for an object whose keys are not known beforehand.
     """
-    root: dict[str, Any] = {"properties": {}, **schema} if schema.get("type") == "object" else dict(schema)
-    strict: dict[str, Any] = rewrite(root, _strict)
+    strict: dict[str, Any] = rewrite(schema, _strict)
     return strict
 
 

@@ -7,7 +7,7 @@ about a cut, is the business of whoever opens the scope.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 
 import trio
@@ -40,7 +40,7 @@ class Budget:
             scope.deadline = min(scope.deadline, self._cut_time(share))
 
     @contextmanager
-    def protected(self, share: float = 0.5) -> Iterator[trio.CancelScope]:
+    def protected(self, share: float = 0.5) -> Generator[trio.CancelScope]:
         """A scope that no cancellation from outside reaches into, bounded by that share of what is left."""
         with trio.CancelScope(shield=True, deadline=self._cut_time(share)) as scope:
             self._scopes[scope] = share

@@ -7,7 +7,7 @@ Here lives every change of state that an event causes. Whether the event is lawf
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, ClassVar, cast
 
 import attrs
 
@@ -69,6 +69,10 @@ class AgentState:
         return None if self._view is None else self._view.message_at(self._length)
 
 
+def _by_name(config: Config) -> dict[str, Tool]:
+    return {tool.name: tool for tool in config.tools}
+
+
 @attrs.frozen
 class Config:
     """What `configure` may change: taken whole at a turn boundary (L6)."""
@@ -78,11 +82,9 @@ class Config:
     tools: tuple[Tool, ...]
     reasoning: Reasoning
     hooks: Hooks
-    tools_by_name: dict[str, Tool] = attrs.field(init=False, repr=False, eq=False)
-
-    @tools_by_name.default
-    def _index(self) -> dict[str, Tool]:
-        return {tool.name: tool for tool in self.tools}
+    tools_by_name: dict[str, Tool] = attrs.field(
+        default=attrs.Factory(_by_name, takes_self=True), init=False, repr=False, eq=False
+    )
 
 
 class Conversation:
@@ -128,7 +130,10 @@ class Conversation:
         """Begin anew from a history, outside of a run."""
         self.history.replace(messages)
         self.call_ids: set[str] = {
-            call.id for message in self.history.view() if isinstance(message, AssistantMessage) for call in message.tool_calls
+            call.id
+            for message in self.history.view()
+            if isinstance(message, AssistantMessage)
+            for call in message.tool_calls
         }
         self.usage = self.run_usage = NO_USAGE
         self.run_tokens = 0
@@ -160,7 +165,7 @@ class Conversation:
         if type(event) is MessageUpdate:
             self.shown = event._length  # pyright: ignore[reportPrivateUsage]  # the two ends of one lazy view
             return
-        change = _CHANGES.get(type(event))
+        change = self._CHANGES.get(type(event))
         if change is not None:
             change(self, event)
 
@@ -190,8 +195,8 @@ class Conversation:
             follow_up_queue=self.follow_up.messages(),
             turn=self.turn,
             usage=self.usage,
-            view=self._view,
-            length=self.shown,
+            view=self._view,  # pyright: ignore[reportCallIssue]  # attrs drops the underscore
+            length=self.shown,  # pyright: ignore[reportCallIssue]
         )
 
     def count(self, usage: Usage) -> None:
@@ -200,7 +205,7 @@ class Conversation:
         self.run_usage += usage
         self.run_tokens += usage.known_total or 0
 
-    def _agent_start(self, event: Event) -> None:
+    def _agent_start(self, _event: Event) -> None:
         self.error_message = None
         self.turn = 0
         self.run_usage = NO_USAGE
@@ -238,7 +243,7 @@ class Conversation:
     def _tool_end(self, event: Event) -> None:
         self.pending.pop(cast(ToolExecutionEnd, event).result.tool_call_id, None)
 
-    def _retract_attempt(self, event: Event) -> None:
+    def _retract_attempt(self, _event: Event) -> None:
         """A failed attempt leaves history when it is retried, or when history is compacted for its sake (L6)."""
         if self._attempt is None:
             return
@@ -253,15 +258,14 @@ class Conversation:
         if end.summary is not None and end.first_kept is not None:
             self.history.replace([end.summary, *self.history.view()[end.first_kept :]])
 
-
-_CHANGES: Final[dict[type[Event], Callable[[Conversation, Event], None]]] = {
-    AgentStart: Conversation._agent_start,
-    TurnStart: Conversation._turn_start,
-    MessageStart: Conversation._message_start,
-    MessageEnd: Conversation._message_end,
-    ToolExecutionStart: Conversation._tool_start,
-    ToolExecutionEnd: Conversation._tool_end,
-    RetryStart: Conversation._retract_attempt,
-    CompactionStart: Conversation._retract_attempt,
-    CompactionEnd: Conversation._compaction_end,
-}
+    _CHANGES: ClassVar[dict[type[Event], Callable[[Conversation, Event], None]]] = {
+        AgentStart: _agent_start,
+        TurnStart: _turn_start,
+        MessageStart: _message_start,
+        MessageEnd: _message_end,
+        ToolExecutionStart: _tool_start,
+        ToolExecutionEnd: _tool_end,
+        RetryStart: _retract_attempt,
+        CompactionStart: _retract_attempt,
+        CompactionEnd: _compaction_end,
+    }

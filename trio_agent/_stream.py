@@ -52,7 +52,7 @@ class EventStream:
         if self._entered:
             raise RuntimeError("a stream is entered once; call stream() again for another run")
         self._entered = True
-        self._agent._refuse_while_busy("stream")  # pyright: ignore[reportPrivateUsage]  # the stream is part of the agent
+        self._agent.refuse_while_busy("stream")
         await trio.lowlevel.checkpoint_if_cancelled()
         self._reader = snapshot(trio.lowlevel.current_task())
         nursery = await self._manager.__aenter__()
@@ -103,16 +103,15 @@ class EventStream:
         """The subscriber: waits until the reader has come back for more, so that the run waits for the block (L5)."""
         if self._detached:
             return
-        run = self._agent._run  # pyright: ignore[reportPrivateUsage]  # the stream is part of the agent
-        if run is not None and self._reader is not None and self._reader not in run.readers:
-            run.readers.append(self._reader)
+        if self._reader is not None:
+            self._agent.read_by(self._reader)
         self._events.append(event)
         self._offered.set()
         self._wanted = trio.Event()
         await self._wanted.wait()
 
     async def _live(self) -> None:
-        """The run, in its own task. What it raises waits for the end of the block, so that nothing cancels the block."""
+        """The run, in its own task. What it raises waits for the end of the block, which nothing may cancel."""
         try:
             self._result = await self._run()
         except BaseException as exc:

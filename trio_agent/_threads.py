@@ -7,6 +7,7 @@ nothing of agents.
 
 from __future__ import annotations
 
+import contextlib
 import queue
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, TypeVar
@@ -125,10 +126,8 @@ class ThreadCall:
             try:
                 return fn()
             finally:
-                try:
+                with contextlib.suppress(trio.RunFinishedError):  # nobody is left to be told
                     self._token.run_sync_soon(self._ended)
-                except trio.RunFinishedError:
-                    pass  # nobody is left to be told
 
         return body
 

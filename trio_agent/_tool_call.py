@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 import attrs
 import trio
 
-from . import _results as words
+from . import _results as words  # pyright: ignore[reportPrivateUsage]  # private to the package
 from ._ancestry import Origin, mark_thread_call, snapshot
-from ._delivery import is_stray, stray_failure
-from ._failures import describe, split
+from ._cancellation import part
+from ._failures import describe
 from ._file_locks import Ticket
 from ._hooks import HookContext
 from ._jobs import within
@@ -154,9 +154,7 @@ class CallRecord:
 
     def _words_for(self, exc: BaseException) -> str:
         """What the model is told of a failure. Raises what must go on."""
-        failure, rest = split(exc)
-        if rest is not None and is_stray(rest):
-            failure, rest = failure or stray_failure(rest), None
+        failure, rest = part(exc)
         if rest is not None:
             if failure is not None:
                 self._host.later_failure(f"tool {self.call.name} failed while it was being stopped", failure)
@@ -164,7 +162,7 @@ class CallRecord:
         assert failure is not None
         if self._host.stopping:
             self._host.later_failure(f"tool {self.call.name} failed while it was being stopped", failure)
-        if isinstance(failure, _OutOfTime):
+        if isinstance(failure, _OutOfTimeError):
             return words.timed_out(self.call.name, failure.seconds, self._update)
         if isinstance(failure, words.UnusableResult):
             return str(failure)
@@ -192,7 +190,7 @@ class CallRecord:
             return await self._timed(thread.run(lambda: tool.invoke(prepared, context)))
 
     async def _timed(self, work: Any) -> object:
-        """Await the body under the tool's time-out, in seconds. Raises `_OutOfTime`, whatever the body made of it."""
+        """Await the body under the tool's time-out, in seconds. Raises `_OutOfTimeError`, whatever it made of that."""
         assert self._tool is not None
         seconds = self._tool.timeout
         if seconds is None:
@@ -204,10 +202,10 @@ class CallRecord:
                 value = await work
         except Exception as exc:  # what the body made of its cancellation is told as the time-out that it was
             if scope.cancel_called:
-                raise _OutOfTime(seconds) from exc
+                raise _OutOfTimeError(seconds) from exc
             raise
         if scope.cancel_called:
-            raise _OutOfTime(seconds)
+            raise _OutOfTimeError(seconds)
         return value
 
     async def _after(self, result: ToolResultMessage) -> ToolResultMessage:
@@ -222,9 +220,7 @@ class CallRecord:
                 value = await within(value, host.hooks.timeout)
             return result if value is None else words.replacement(result, value)
         except BaseException as exc:
-            failure, rest = split(exc)
-            if rest is not None and is_stray(rest):
-                failure, rest = failure or stray_failure(rest), None
+            failure, rest = part(exc)
             if rest is not None:
                 raise rest from None
             assert failure is not None
@@ -282,7 +278,7 @@ class CallRecord:
             self.unlock(ticket)
 
 
-class _OutOfTime(Exception):
+class _OutOfTimeError(Exception):
     """The body's time was up."""
 
     def __init__(self, seconds: float) -> None:

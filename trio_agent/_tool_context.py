@@ -7,6 +7,7 @@ task (A6).
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Awaitable, Callable, Generator
 from types import TracebackType
@@ -77,10 +78,8 @@ class ToolContext:
         """
         if self._thread is None:
             return self._port.update(partial)
-        try:
+        with contextlib.suppress(CallOverError):  # T3: late updates are dropped, silently
             self._thread.call(self._port.update, partial)
-        except CallOverError:
-            pass  # T3: late updates are dropped, silently
         return _Done()
 
     def lock_files(self, *paths: Path) -> FileLock:
@@ -154,7 +153,5 @@ class FileLock:
         if self._thread is None:
             self.release()
             return
-        try:
+        with contextlib.suppress(CallOverError):  # left behind: its locks are given back when it ends (T8)
             self._thread.call(self._give_back)
-        except CallOverError:
-            pass  # the thread was left behind: its locks are given back when it ends (T8)

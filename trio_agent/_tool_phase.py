@@ -11,7 +11,7 @@ from typing import Any, Protocol, TypeAlias
 
 import trio
 
-from . import _results as words
+from . import _results as words  # pyright: ignore[reportPrivateUsage]  # private to the package
 from ._ancestry import Origin
 from ._errors import ArgumentError
 from ._events import (

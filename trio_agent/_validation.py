@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Final, NoReturn
 
 from ._errors import ArgumentError, ToolDefinitionError
@@ -19,6 +21,7 @@ _LONGEST_VALUE: Final = 80  # characters of a value that an error quotes
 _LONGEST_LIST: Final = 400  # characters of the choices that an error lists
 _MOST_PROBLEMS: Final = 8
 _ARTICLES: Final = {"integer": "an integer", "object": "an object", "array": "an array", "null": "null"}
+_SURROGATE: Final = re.compile("[\ud800-\udfff]")
 _LIMITS: Final = {
     "minimum": "at least {}",
     "maximum": "at most {}",
@@ -145,14 +148,17 @@ class SchemaValidator:
         self._schema = schema
 
     def accepts(self, value: Any) -> bool:
-        fits: bool = self._validator.is_valid(value)
-        return fits
+        with suppress(ValueError):  # half of a surrogate pair, or nested too deeply for the library
+            return bool(self._validator.is_valid(value))
+        with suppress(ValueError):
+            return bool(self._validator.is_valid(_without_surrogates(value)))
+        return False
 
     def problems(self, value: Any) -> list[str]:
         """What does not fit, in words. Empty where all does, and where the value is no JSON."""
         try:
-            errors = list(self._validator.iter_errors(value))
-        except (ValueError, RecursionError):
+            errors = list(self._validator.iter_errors(_without_surrogates(value)))
+        except (TypeError, ValueError, RecursionError):
             return []
         return [text for error in errors for text in self._words(error)]
 
@@ -210,6 +216,11 @@ class SchemaValidator:
         return found.get(keyword) if is_object(found) else None
 
 
+def _without_surrogates(value: Any) -> Any:
+    """The value as far as the library can read it: halves of surrogate pairs are no characters to it."""
+    return loads(_SURROGATE.sub("\ufffd", dumps(value)))
+
+
 def _refuse_retrieval(uri: str) -> NoReturn:
     raise LookupError(f"the schema refers to {uri}; references to other documents are not followed")
 
@@ -235,18 +246,16 @@ class SchemaArguments:
 
     def __init__(self, parameters: Mapping[str, Any], strict: bool) -> None:
         try:
-            self._text = dumps(dict(parameters))
+            self._text = dumps({"type": "object", "properties": {}, **parameters})
             self._schema: dict[str, Any] = loads(self._text)
-            if strict:
-                strict_schema(self._schema)
         except (TypeError, ValueError, RecursionError) as error:
-            if isinstance(error, ToolDefinitionError):
-                raise
             raise ToolDefinitionError(f"the parameters are not a JSON Schema: {error}") from None
-        if "object" not in self._schema.get("type", ("object",)):
+        self._validator = SchemaValidator(self._schema)
+        if self._schema["type"] != "object":
             raise ToolDefinitionError('the parameters must be a JSON Schema of "type": "object"')
         self._strict = strict
-        self._validator = SchemaValidator(self._schema)
+        if strict:
+            strict_schema(self._schema)
 
     @property
     def description(self) -> str:
@@ -254,16 +263,16 @@ class SchemaArguments:
 
     @property
     def names(self) -> tuple[str, ...]:
-        return tuple(self._schema.get("properties", ()))
+        return tuple(self._schema["properties"])
 
     def defaults(self) -> dict[str, Any]:
         """The defaults that the schema tells the model, which whoever executes the call goes by."""
-        properties: dict[str, Any] = loads(self._text).get("properties", {})
-        return {name: inner["default"] for name, inner in properties.items() if "default" in (inner or ())}
+        properties: dict[str, Any] = loads(self._text)["properties"]
+        return {name: inner["default"] for name, inner in properties.items() if is_object(inner) and "default" in inner}
 
     def schema(self) -> dict[str, Any]:
         schema: dict[str, Any] = loads(self._text)
-        return {"type": "object", **schema}
+        return schema
 
     def decode(self, text: str) -> dict[str, Any]:
         return self._checked(parse_object(text))

@@ -97,7 +97,7 @@ async def deltas(size: int) -> Proof:
     subscriber = _Counting()
     chunks = [TextDelta(0, DELTA) for _ in range(size)]
 
-    async def provider(history: list[Any], send: Callable[[Any], Awaitable[None]]) -> None:
+    async def provider(_history: list[Any], send: Callable[[Any], Awaitable[None]]) -> None:
         for chunk in chunks:
             await send(chunk)
         await send(Finish("stop"))

@@ -81,7 +81,7 @@ async def deltas(size: int) -> Proof:
     subscriber = _Counting()
     chunks = [TextDelta(0, DELTA) for _ in range(size)]
 
-    async def provider(request: ModelRequest, send: Send) -> None:
+    async def provider(_request: ModelRequest, send: Send) -> None:
         for chunk in chunks:
             await send(chunk)
         await send(Finish("stop"))

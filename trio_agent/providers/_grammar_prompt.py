@@ -7,7 +7,7 @@ Here live pure functions from a request to the messages that are sent. What the 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, Final, cast
+from typing import Any, Final
 
 from .._json import dumps, loads_or_none
 from .._messages import (
@@ -20,6 +20,7 @@ from .._messages import (
     UserMessage,
 )
 from .._request import ToolSpec
+from ._json_values import list_of, object_of, text_of
 
 _CHOICES_SHOWN: Final = 8
 
@@ -37,8 +38,8 @@ def tools_prompt(tools: Sequence[ToolSpec], *, answer: bool) -> str:
 
 def _tool_lines(spec: ToolSpec) -> Iterable[str]:
     schema = spec.parameters
-    properties: dict[str, Any] = schema.get("properties") or {}
-    required = schema.get("required") or []
+    properties = object_of(schema.get("properties"))
+    required = list_of(schema.get("required"))
     named = [name if name in required else f"{name}?" for name in properties]
     yield f"- {spec.name}({', '.join(named)}): {_one_line(spec.description)}"
     for name, inner in properties.items():
@@ -47,21 +48,17 @@ def _tool_lines(spec: ToolSpec) -> Iterable[str]:
 
 
 def _described(schema: Any) -> str:
-    if not isinstance(schema, dict):
-        return ""
-    source = cast(dict[str, Any], schema)
-    parts = [_kind(source), _one_line(str(source.get("description", "")))]
+    source = object_of(schema)
+    parts = [_kind(source), _one_line(text_of(source.get("description")))]
     return ", ".join([part for part in parts if part])
 
 
 def _kind(schema: dict[str, Any]) -> str:
     """What a value may be, in few words; plain strings and long lists of choices are left to the grammar."""
-    choices = schema.get("enum")
-    if isinstance(choices, list):
-        shown = cast(list[Any], choices)
-        return "one of " + ", ".join(map(dumps, shown)) if len(shown) <= _CHOICES_SHOWN else ""
+    if choices := list_of(schema.get("enum")):
+        return "one of " + ", ".join(map(dumps, choices)) if len(choices) <= _CHOICES_SHOWN else ""
     kind = schema.get("type")
-    if kind == "string":
+    if kind == "string" or not schema:
         return ""
     return kind if isinstance(kind, str) and kind not in ("object", "array") else dumps(schema)
 

@@ -7,10 +7,11 @@ in words is in `_grammar_prompt.py`; what a call's arguments must be is still ju
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from typing import Any, Final, TypeAlias, cast
+from collections.abc import Sequence
+from typing import Any, Final, TypeAlias
 
 from .._request import ToolSpec
+from ._json_values import list_of, object_of
 
 JSONSchema: TypeAlias = dict[str, Any]
 
@@ -61,7 +62,7 @@ class _Translation:
         self._source = source
         self._home = home
         self._required_only = required_only
-        self._targets = {"#"} | {f"#/{word}/{name}" for word in _HOMES for name in _mapping(source.get(word))}
+        self._targets = {"#"} | {f"#/{word}/{name}" for word in _HOMES for name in object_of(source.get(word))}
         self.refers = False
 
     def parameters(self) -> JSONSchema:
@@ -69,26 +70,27 @@ class _Translation:
         out = self._schema(self._source)
         if out.keys() & {"$ref", "anyOf", "allOf", "additionalProperties"}:
             return out
-        return {"type": "object", "properties": {}, "additionalProperties": False} | out
+        bare: JSONSchema = {"type": "object", "properties": {}, "additionalProperties": False}
+        return bare | out
 
     def _schema(self, schema: Any) -> JSONSchema:
-        source = _mapping(schema)  # `true` is one too, and allows anything; `false` cannot be said
+        source = object_of(schema)  # `true` is one too, and allows anything; `false` cannot be said
         reference = source.get("$ref")
         if isinstance(reference, str):
             return self._reference(reference)
         out: JSONSchema = {word: value for word, value in source.items() if word in _VALUE_WORDS}
-        if _list(source.get("enum")):
+        if list_of(source.get("enum")):
             out["enum"] = source["enum"]
         if _is_type(source.get("type")):
             out["type"] = source["type"]
         for word in _HOMES:
             if word in source:
-                out[word] = {name: self._schema(inner) for name, inner in _mapping(source[word]).items()}
+                out[word] = {name: self._schema(inner) for name, inner in object_of(source[word]).items()}
         for word, name in _LIST_WORDS.items():
-            if inner := _list(source.get(word)):
+            if inner := list_of(source.get(word)):
                 out[name] = [self._schema(one) for one in inner]
-        if isinstance(source.get("items"), Mapping):
-            out["items"] = self._schema(source["items"])
+        if items := object_of(source.get("items")):
+            out["items"] = self._schema(items)
         return out | self._properties(source)
 
     def _reference(self, reference: str) -> JSONSchema:
@@ -98,11 +100,11 @@ class _Translation:
         return {"$ref": self._home + reference[1:]}
 
     def _properties(self, source: JSONSchema) -> JSONSchema:
-        properties = _mapping(source.get("properties"))
+        properties = object_of(source.get("properties"))
         if not properties:
-            extra = source.get("additionalProperties")
-            return {"additionalProperties": self._schema(extra)} if isinstance(extra, Mapping) else {}
-        required = [name for name in _list(source.get("required")) if name in properties]
+            extra = object_of(source.get("additionalProperties"))
+            return {"additionalProperties": self._schema(extra)} if extra else {}
+        required = [name for name in list_of(source.get("required")) if name in properties]
         kept = required if self._required_only else properties
         return {
             "properties": {name: self._schema(inner) for name, inner in properties.items() if name in kept},
@@ -111,16 +113,8 @@ class _Translation:
         }
 
 
-def _mapping(value: Any) -> JSONSchema:
-    return cast(JSONSchema, value) if isinstance(value, Mapping) else {}
-
-
-def _list(value: Any) -> list[Any]:
-    return cast(list[Any], value) if isinstance(value, list) else []
-
-
 def _is_type(value: Any) -> bool:
-    names = _list(value) or [value]
+    names = list_of(value) or [value]
     return all(isinstance(name, str) and name in _TYPES for name in names)
 
 
@@ -137,12 +131,12 @@ def named_choices(tools: Sequence[ToolSpec], text: str) -> tuple[ToolSpec, ...]:
 def _narrowed(tool: ToolSpec, text: str) -> ToolSpec | None:
     schema = tool.parameters
     found: list[str] = []
-    for name, inner in _mapping(schema.get("properties")).items():
-        named = [choice for choice in _list(_mapping(inner).get("enum")) if _names(text, choice)]
+    for name, inner in object_of(schema.get("properties")).items():
+        named = [choice for choice in list_of(object_of(inner).get("enum")) if _names(text, choice)]
         if named:
             inner["enum"] = named
             found.append(name)
-    schema["required"] = [*_list(schema.get("required")), *found]  # what was named shall not be left out
+    schema["required"] = [*list_of(schema.get("required")), *found]  # what was named shall not be left out
     return ToolSpec(tool.name, tool.description, schema, tool.strict) if found else None
 
 

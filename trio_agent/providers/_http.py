@@ -6,6 +6,7 @@ error bodies in `_http_errors.py`. Nothing here knows an API.
 
 from __future__ import annotations
 
+import ssl
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import suppress
@@ -22,9 +23,8 @@ from ._body import Inflater
 from ._bounds import Bounds, Timeouts
 from ._http_errors import http_error
 from ._keys import Secret, redacted
-from ._pool import Pool
+from ._pool import Pool, content_stream
 from ._sse import EventDecoder
-
 
 _DRAINED_BYTES: Final = 65536  # behind the end marker; a server that says more loses its connection
 
@@ -96,6 +96,8 @@ class Exchange:
         request = client.build_request(
             outgoing.method, outgoing.url, content=outgoing.content, headers=headers, timeout=timeout
         )
+        if outgoing.content:
+            request.stream = content_stream(library, outgoing.content)
         return await client.send(request, stream=True, follow_redirects=False)
 
     def _translate(self, error: Exception, library: Any) -> ProviderError:
@@ -107,10 +109,20 @@ class Exchange:
         text = f"{type(error).__name__}: {reason}" if reason else type(error).__name__
         if isinstance(error, library.TimeoutException):
             return ProviderError("timeout", f"no connection to {host} in time ({text})")
-        if isinstance(error, library.ConnectError) and "CERTIFICATE_VERIFY_FAILED" in reason:
-            return ProviderError("network", f"{host} has a certificate that is not trusted ({text})", False)
+        if (distrust := _distrust(error)) is not None:
+            return ProviderError("network", f"the certificate of {host} is not trusted: {distrust}", False)
         verb = "cannot reach" if isinstance(error, library.ConnectError) else "lost the connection to"
         return ProviderError("network", f"{verb} {host} ({text})")
+
+
+def _distrust(error: BaseException) -> str | None:
+    """What is wrong with the peer's certificate, if that is at the bottom of the error."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, ssl.SSLCertVerificationError):
+            return cause.verify_message
+        cause = cause.__cause__ or cause.__context__
+    return None
 
 
 async def _bytes_at_hand(*data: bytes) -> AsyncIterator[bytes]:

@@ -39,6 +39,9 @@ class Secret:
     def __str__(self) -> str:
         return _HIDDEN
 
+    def __format__(self, form: str) -> str:
+        return format(_HIDDEN, form)
+
     def __eq__(self, other: object) -> bool:
         return self._value == other._value if isinstance(other, Secret) else NotImplemented
 

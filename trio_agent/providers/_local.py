@@ -13,7 +13,8 @@ import secrets
 import subprocess
 import sys
 import tempfile
-from contextlib import AsyncExitStack
+from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Final, Literal, TypeVar
@@ -153,6 +154,11 @@ class Local:
         return self._running.context
 
     @property
+    def model(self) -> str:
+        """The model's name: that of its file."""
+        return (embedded_model() if self._path is None else self._path).stem
+
+    @property
     def pid(self) -> int | None:
         """The child's process id, while it runs."""
         return None if self._running is None else self._running.process.pid
@@ -167,7 +173,9 @@ class Local:
 
     async def _start(self, stack: AsyncExitStack, path: Path, key: str) -> _Running:
         # A file, not a pipe: nobody has to drain it, so that no task of ours runs beside the caller's block.
-        log = stack.enter_context(tempfile.TemporaryFile())
+        # Appending: the child shares our place in it, and reading would move that.
+        log: IO[bytes] = tempfile.TemporaryFile("a+b")  # noqa: SIM115  # closed by the stack, a line below
+        stack.callback(log.close)
         process = await trio.lowlevel.open_process(
             # -P: the folder it is started in stays off the import path.
             [sys.executable, "-P", str(_SERVER)],
@@ -184,33 +192,51 @@ class Local:
             "threads": self._threads,
             "key": key,
         }
-        with trio.move_on_after(self._startup_timeout) as scope:
+        report: dict[str, Any] | None = None
+        with trio.move_on_after(self._startup_timeout):
             report = await _ask(process, settings)
-        if scope.cancelled_caught:
+        if report is None:
             raise LocalModelError(
                 f"the model {path.name} was not ready after {self._startup_timeout:g} s; allow more (startup_timeout)"
             )
         if "url" not in report:
             why = report.get("error") or f"its server ended with status {await process.wait()}"
-            raise LocalModelError(f"the model {path} cannot be started: {why}{_end_of(log)}")
+            raise LocalModelError(f"the model {path} cannot be started: {why}{_quoted(log)}")
         return _Running(process, log, report["url"], report["context"], report["tools"])
 
 
 def _checked(path: Path) -> Path:
     """The path as it will be opened. Raises `LocalModelError` for what is plainly no model."""
     path = path.expanduser().absolute()
+    if not path.is_file():
+        raise LocalModelError(f"the model {path} is not there, or is no file; give the path of a GGUF file")
     try:
         with path.open("rb") as file:
             magic = file.read(4)
     except OSError as error:
         raise LocalModelError(f"the model {path} cannot be read: {error.strerror or error}") from error
     if magic != b"GGUF":
-        raise LocalModelError(f"{path} is no GGUF file: it begins with {magic!r}; give the path of a model in that format")
+        raise LocalModelError(
+            f"{path} is no GGUF file: it begins with {magic!r}; give the path of a model in that format"
+        )
     return path
 
 
-def _chat(url: str, key: str) -> OpenAIChat:
-    return OpenAIChat(base_url=f"{url}/v1", api_key=key, name=Local.name)
+@asynccontextmanager
+async def _chat(url: str, key: str) -> AsyncGenerator[Provider]:
+    """A chat with the child. Its client knows no proxies, which are not for this machine, and no certificates.
+
+    It keeps no connection either: the server closes each behind a streamed answer, and a request that comes just then
+    would be lost.
+    """
+    import httpx
+
+    client = httpx.AsyncClient(trust_env=False, verify=False, limits=httpx.Limits(max_keepalive_connections=0))
+    try:
+        yield OpenAIChat(base_url=f"{url}/v1", api_key=key, name=Local.name, client=client)
+    finally:
+        with trio.move_on_after(_STOP_GRACE, shield=True):
+            await client.aclose()
 
 
 def _merged(settings: ModelSettings, defaults: ModelSettings) -> ModelSettings:
@@ -267,14 +293,15 @@ async def _explained(error: ProviderError, running: _Running) -> ProviderError:
     status = running.process.poll()
     if status is None:
         return error
-    text = f"the server of the local model ended with status {status}{_end_of(running.log)}"
+    text = f"the server of the local model ended with status {status}{_quoted(running.log)}"
     gone = ProviderError("server", text, retryable=False)
     gone.__cause__ = error
     return gone
 
 
-def _end_of(log: IO[bytes]) -> str:
+def _quoted(log: IO[bytes]) -> str:
+    """The end of the log, for an error's text."""
     size = log.seek(0, os.SEEK_END)
     log.seek(max(0, size - _LOG_QUOTED))
     text = log.read().decode("utf-8", "replace").strip()
-    return f"; its log ends with:\n{text}" if text else ""
+    return f"; the end of its log:\n{text}" if text else ""

@@ -10,6 +10,7 @@ stdout once it answers requests (`url`, `context`, `tools`), or why it cannot. I
 from __future__ import annotations
 
 import contextlib
+import importlib
 import json
 import os
 import sys
@@ -29,7 +30,7 @@ def main() -> None:
     try:
         server, report = _serve(settings)
     except Exception as error:  # whatever the library raises is the answer to whether it can serve
-        _report(report_to, {"error": f"{type(error).__name__}: {error}"})
+        _report(report_to, {"error": str(error) or type(error).__name__})
         os._exit(1)
     _report(report_to, report)
     _stay(server)
@@ -69,7 +70,7 @@ def _exit_at_end_of_stdin() -> None:
 
 
 def _serve(settings: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
-    import xllamacpp
+    xllamacpp: Any = importlib.import_module("xllamacpp")  # it has no types
 
     params = xllamacpp.CommonParams()
     params.model.path = settings["model"]

@@ -62,7 +62,7 @@ class ChatRequestWriter:
             body |= _tool_settings(settings, names, request.tools)
         body |= self._settings(settings)
         body |= self._dialect.reasoning(request.reasoning)
-        return encode_json(body | settings.extra_body), names
+        return encode_json(body | safe_json(settings.extra_body)), names
 
     def _settings(self, settings: ModelSettings) -> dict[str, Any]:
         wanted = {

@@ -95,6 +95,35 @@ def library_of(client: HTTPClient) -> ModuleType:
     raise TypeError(f"client must be an httpx.AsyncClient or an httpx2.AsyncClient, not {type(client).__name__}")
 
 
+def content_stream(library: Any, content: bytes) -> Any:
+    """A request's body as the library wants it, without the generator that the library would make of it.
+
+    A request cancelled while it is sent leaves that generator suspended, to be finalised later with a warning:
+    test_all_pools_serve_after_a_storm_of_cancelled_requests.
+    """
+
+    class Content(library.AsyncByteStream):  # type: ignore[misc]  # the base is known at run time only
+        def __aiter__(self) -> _Once:
+            return _Once(content)
+
+    return Content()
+
+
+class _Once:
+    """Gives one piece, and no other."""
+
+    def __init__(self, piece: bytes) -> None:
+        self._pieces = [piece]
+
+    def __aiter__(self) -> _Once:
+        return self
+
+    async def __anext__(self) -> bytes:
+        if not self._pieces:
+            raise StopAsyncIteration
+        return self._pieces.pop()
+
+
 def _pool_size(client: Any, wanted: int) -> int:
     """The pool's size if the client tells it (it has no public attribute for that), and never more than wanted."""
     pool = getattr(getattr(client, "_transport", None), "_pool", None)

@@ -20,9 +20,9 @@ Choose: TypeAlias = Callable[[Sequence[str]], str]
 class Conductor:
     """Fakes wait at named gates; one task lets them through, one at a time, whenever nothing else can move.
 
-    `choose` is given the sorted names of what may happen next: gates with somebody waiting, and actions from outside that
-    have not been used up. With Hypothesis: `lambda names: data.draw(st.sampled_from(names), label="next")`. `schedule` holds
-    what was chosen.
+    `choose` is given the sorted names of what may happen next: gates with somebody waiting, and actions from outside
+    that have not been used up. With Hypothesis: `lambda names: data.draw(st.sampled_from(names), label="next")`.
+    `schedule` holds what was chosen.
     """
 
     def __init__(self, choose: Choose) -> None:

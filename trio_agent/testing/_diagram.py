@@ -1,11 +1,12 @@
 """The state diagram of the README, drawn from the kernel's own tables.
 
-Here lives the drawing alone: what may follow what is in `_lifecycle.py`. `python -m trio_agent.testing._diagram` prints it, and
-a test holds the README to it.
+Here lives the drawing alone: what may follow what is in `_lifecycle.py`. `python -m trio_agent.testing._diagram`
+prints it, and a test holds the README to it.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 
 from .._lifecycle import PHASES, TABLE, Position
@@ -40,4 +41,4 @@ def _id(position: Position) -> str:
 
 
 if __name__ == "__main__":
-    print(state_diagram())
+    sys.stdout.write(state_diagram() + "\n")

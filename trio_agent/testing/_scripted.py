@@ -51,7 +51,7 @@ def _sending(words: str, chunks: Callable[[int], Iterable[Chunk]], blocks: int =
 
 
 def _doing(words: str, do: Callable[[], Awaitable[object]]) -> Step:
-    async def play(send: Send, index: int) -> int:
+    async def play(_send: Send, _index: int) -> int:
         await do()
         return 0
 
@@ -84,12 +84,12 @@ def call(id: str | None, name: str, arguments: Mapping[str, Any] | str | None = 
 
 def usage(input: int | None = None, output: int | None = None, **others: int | None) -> Step:
     """A usage report."""
-    return _sending("usage", lambda index: [UsageReport(Usage(input=input, output=output, **others))], 0)
+    return _sending("usage", lambda _index: [UsageReport(Usage(input=input, output=output, **others))], 0)
 
 
 def finish(stop_reason: str = "stop") -> Step:
     """The end marker."""
-    return _sending(f"finish({stop_reason!r})", lambda index: [Finish(stop_reason)], 0)
+    return _sending(f"finish({stop_reason!r})", lambda _index: [Finish(stop_reason)], 0)
 
 
 def wait(event: trio.Event) -> Step:
@@ -116,8 +116,8 @@ class ScriptedProvider:
     """Plays one reply per request, in order; a reply that just ends breaks off without an end marker.
 
     Fails a request that the script does not expect. As a context manager, or by `assert_done()`, it also fails the test
-    for that, and for replies and steps left over. `requests` holds what was asked. With `checkpoints=False` it never reaches
-    a checkpoint of its own.
+    for that, and for replies and steps left over. `requests` holds what was asked. With `checkpoints=False` it never
+    reaches a checkpoint of its own.
     """
 
     name = "scripted"

@@ -1,0 +1,52 @@
+"""OpenAI's own request types, closed: a body that the official client would not type-check is refused.
+
+Here lives the use of the official SDK as a judge. Two traps are avoided: its TypedDicts let unknown keys pass,
+and pydantic looks into an `Iterable` only when somebody goes through it.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import pkgutil
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pytest
+from pydantic import ConfigDict, TypeAdapter
+from typing_extensions import is_typeddict
+
+openai = pytest.importorskip("openai")
+
+
+def close_types(package: str) -> None:
+    """Forbid unknown keys in every TypedDict below the package."""
+    root = importlib.import_module(package)
+    for info in pkgutil.walk_packages(root.__path__, f"{package}."):
+        for value in vars(importlib.import_module(info.name)).values():
+            if isinstance(value, type) and is_typeddict(value) and value.__module__.startswith("openai"):
+                value.__pydantic_config__ = ConfigDict(extra="forbid", strict=True)  # type: ignore[attr-defined]
+
+
+@functools.cache
+def chat_adapter() -> TypeAdapter[Any]:
+    close_types("openai.types")
+    from openai.types.chat.completion_create_params import CompletionCreateParamsStreaming
+
+    return TypeAdapter(CompletionCreateParamsStreaming)
+
+
+def exhaust(value: Any) -> None:
+    """Go through everything, so that what is validated lazily is validated."""
+    if isinstance(value, Mapping):
+        for item in value.values():
+            exhaust(item)
+    elif isinstance(value, list | tuple | Iterator):
+        for item in value:
+            exhaust(item)
+
+
+def validate_chat_request(body: dict[str, Any]) -> None:
+    """Raises `ValidationError` for what OpenAI's types do not allow."""
+    # `strict` in the body's own sense: what came from JSON is of JSON's types; `max_tokens` is deprecated, not gone.
+    exhaust(chat_adapter().validate_python(body))
