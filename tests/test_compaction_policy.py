@@ -591,21 +591,22 @@ def test_the_defaults_suit_any_window(window: int) -> None:
 # -- cancellation --------------------------------------------------------------------------------------------------
 
 
-async def test_cancellation_passes_through_a_waiting_provider(clock: trio.testing.MockClock) -> None:
+async def test_cancellation_passes_through_a_waiting_provider() -> None:
     """A compaction whose model does not answer ends at once when its scope is cancelled, with no error of its own."""
 
     async def stall(request: ModelRequest, send: Send) -> None:
         await send(TextDelta(0, "S"))
         await trio.sleep_forever()
 
+    begun = trio.current_time()
     with trio.fail_after(60):
         with trio.move_on_after(5) as scope:
             await policy(Summariser(stall)).compact(talk(4), "threshold")
         assert scope.cancelled_caught
-        assert trio.current_time() == 5
+        assert trio.current_time() - begun == 5
 
 
-async def test_cancellation_reaches_a_provider_that_never_waits(clock: trio.testing.MockClock) -> None:
+async def test_cancellation_reaches_a_provider_that_never_waits() -> None:
     """Handing over a chunk is a place where a compaction can be cancelled."""
     scope = trio.CancelScope()
     sent = []
@@ -624,7 +625,7 @@ async def test_cancellation_reaches_a_provider_that_never_waits(clock: trio.test
     assert len(sent) == 11
 
 
-async def test_a_cancelled_scope_asks_nobody(clock: trio.testing.MockClock) -> None:
+async def test_a_cancelled_scope_asks_nobody() -> None:
     """In a scope that is cancelled already no request is made."""
     model = Summariser("S")
     with trio.fail_after(60), trio.CancelScope() as scope:

@@ -335,18 +335,53 @@ async def test_t8_a_ticket_that_must_be_checked_again_keeps_its_place(tmp_path: 
 
 async def test_t8_who_came_first_is_looked_at_first(tmp_path: Path, nursery: trio.Nursery) -> None:
     """Two files have become one while both were waited for: the earlier ticket gets it, whatever its path was."""
-    for names in ("ab", "ba"):
+    for at in range(8):
         writers = Writers(nursery)
-        (tmp_path / "b").write_text("x")
-        (tmp_path / "a").write_text("x")
-        await writers.start("both", *(tmp_path / name for name in names))
-        await writers.start("a", tmp_path / "a")
-        os.link(tmp_path / "b", tmp_path / "temporary")
-        (tmp_path / "temporary").replace(tmp_path / "a")
-        await writers.start("b", tmp_path / "b")
+        a, b = tmp_path / f"a{at}", tmp_path / f"b{at}"
+        a.write_text("x")
+        b.write_text("x")
+        await writers.start("both", a, b)
+        await writers.start("a", a)
+        os.link(b, tmp_path / "temporary")
+        (tmp_path / "temporary").replace(a)
+        await writers.start("b", b)
         await writers.finish("both")
         assert writers.log == ["both has it", "both is done", "a has it"]
         await writers.finish_all()
+
+
+async def test_t8_two_holders_whose_files_have_become_one_keep_what_they_hold(
+    tmp_path: Path, nursery: trio.Nursery
+) -> None:
+    """What is held stays held, even if the disk says otherwise by now, and a third waits for both."""
+    writers = Writers(nursery)
+    a, b = tmp_path / "a", tmp_path / "b"
+    a.write_text("x")
+    await writers.start("a", a)
+    await writers.start("b", b)
+    os.link(a, b)
+    os.link(a, tmp_path / "c")
+    await writers.start("impatient", tmp_path / "c")
+    await writers.cancel("impatient")
+    await writers.start("c", tmp_path / "c")
+    assert writers.log == ["a has it", "b has it", "impatient is done"]
+    await writers.finish("a")
+    await writers.finish("b")
+    assert writers.log[-1] == "c has it"
+    await writers.finish_all()
+
+
+async def test_t8_two_holders_of_one_file_give_back_what_each_had(tmp_path: Path, nursery: trio.Nursery) -> None:
+    """One of them got it first, and with the last of them it is free."""
+    writers = Writers(nursery)
+    a, b = tmp_path / "a", tmp_path / "b"
+    a.write_text("x")
+    await writers.start("a", a)
+    await writers.start("b", b)
+    os.link(a, b)
+    await writers.start("impatient", a)
+    await writers.cancel("impatient")
+    await writers.finish_all()
 
 
 async def test_t8_who_cannot_go_on_yet_is_kept_up_to_date(tmp_path: Path, nursery: trio.Nursery) -> None:

@@ -240,6 +240,37 @@ async def test_t8_a_circle_that_someone_can_step_out_of_is_no_error(tmp_path: Pa
     assert calls.log[2:] == ["right inner", "left inner", "both"]
 
 
+async def test_t8_a_detour_over_oneself_is_no_reason_to_overtake(tmp_path: Path) -> None:
+    """w may pass "ax", which waits for its ancestor, but not "ck": that x waits behind w for now concerns only x."""
+    calls = Calls()
+    a, k, q, w, x, y = (tmp_path / name for name in "akqwxy")
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(calls.call, "stranger", [q], lambda: trio.sleep(20))
+        nursery.start_soon(calls.call, "a", [a], calls.inside(("w", [w, x, y]), after=5))
+        nursery.start_soon(calls.call, "k", [k], calls.inside(("x", [w, q]), after=7))
+        await trio.sleep(1)
+        nursery.start_soon(calls.call, "ax", [a, x])
+        await trio.sleep(1)
+        nursery.start_soon(calls.call, "ck", [k, y])
+    assert calls.log[3:] == ["x", "ck", "w", "ax"]
+    assert calls.refused == []
+
+
+async def test_t8_a_ticket_that_nobody_waits_for_yet_is_inside_nothing(tmp_path: Path) -> None:
+    """Whoever looks at the line while it is so must not take the ticket for his own."""
+    calls = Calls()
+    x, y, z = (tmp_path / name for name in "xyz")
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(calls.call, "left", [x], calls.inside(("left inner", [y]), after=1))
+        nursery.start_soon(calls.call, "right", [y], calls.inside(("right inner", [z]), after=5))
+        await trio.sleep(2)
+        unused = calls.table.ticket([x])
+        await trio.sleep(10)
+        unused.release()
+    assert calls.refused == []
+    assert calls.log[2:] == ["right inner", "left inner"]
+
+
 async def test_t8_a_sibling_of_the_holder_waits_as_usual(tmp_path: Path) -> None:
     """A task beside the holder, and one started from inside it into a nursery around it, are no insiders."""
     calls = Calls()

@@ -17,6 +17,7 @@ SOURCE = Path(__file__).resolve().parent.parent / "trio_agent"
 # Each knows one Trio trick and nothing of agents.
 MECHANISMS = {
     "_ancestry",
+    "_cancellation",
     "_delivery",
     "_file_line",
     "_file_locks",

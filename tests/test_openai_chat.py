@@ -11,6 +11,7 @@ import trio.testing
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import trio_agent.providers
 from tests.wire_files import (
     DONE,
     Answer,
@@ -197,7 +198,8 @@ async def test_a_character_cut_between_two_deltas_is_joined(field: str) -> None:
 
 async def test_a_character_cut_in_arguments_is_joined() -> None:
     """The same in the arguments of a call, whose text stays the JSON that was sent."""
-    start = b'data: {"choices":[{"delta":{"tool_calls":[{"index":0,"id":"k","function":{"name":"f","arguments":"{\\"a\\":\\"\\ud83d"}}]}}]}\n\n'
+    entry = b'{"index":0,"id":"k","function":{"name":"f","arguments":"{\\"a\\":\\"\\ud83d"}}'
+    start = b'data: {"choices":[{"delta":{"tool_calls":[' + entry + b"]}}]}\n\n"
     rest = b'data: {"choices":[{"delta":{"tool_calls":[{"index":0,"function":{"arguments":"\\ude00\\"}"}}]}}]}\n\n'
     answer = await played(OpenAIChat, [start, rest, delta({}, "tool_calls"), DONE])
     assert answer.clean().tool_calls[0].arguments == {"a": "\U0001f600"}
@@ -308,6 +310,14 @@ async def test_an_end_that_is_no_answer_is_an_error(reason: Any, kind: str) -> N
     assert answer.message.text == "a"
 
 
+async def test_an_error_in_a_choice_is_an_error() -> None:
+    """An error object inside a choice says more than the finish reason beside it."""
+    choice = {"delta": {"content": ""}, "finish_reason": "error", "error": {"code": 429, "message": "upstream is busy"}}
+    answer = await played(OpenAIChat, [delta({"content": "a"}), data({"choices": [choice]}), DONE])
+    assert (answer.failed().kind, answer.message.text) == ("rate_limit", "a")
+    assert "upstream is busy" in answer.failed().message
+
+
 @pytest.mark.parametrize("later", ["stop", "tool_calls", "", None])
 async def test_a_cut_answer_stays_cut(later: str | None) -> None:
     """A `length` is not taken back by what a later chunk says, so that cut arguments never run."""
@@ -416,7 +426,7 @@ async def test_the_module_is_importable_without_httpx() -> None:
 
     subprocess.run([sys.executable, "-c", script], check=True)
     with pytest.raises(AttributeError):
-        __import__("trio_agent.providers").providers.Nothing
+        getattr(trio_agent.providers, "Nothing")  # noqa: B009  # as a mistaken import does
 
 
 async def test_thinking_is_told_as_such() -> None:

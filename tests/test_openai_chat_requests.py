@@ -1,4 +1,4 @@
-"""`OpenAIChat` turns history of any shape into a request that OpenAI's own types accept, at the price of what is new."""
+"""`OpenAIChat` turns history of any shape into a request that OpenAI's types accept, at the price of what is new."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from trio_agent import (
 from trio_agent._request import ModelSettings, ToolSpec
 from trio_agent.providers import ChatDialect, OpenAIChat
 from trio_agent.providers._base_url import BaseURL
-from trio_agent.providers._openai_chat_dialect import dialect_of
+from trio_agent.providers._openai_chat_dialect import PLAIN, dialect_of
 from trio_agent.providers._openai_chat_request import ChatRequestWriter
 
 BYE = [delta({"content": "bye"}, "stop"), DONE]
@@ -39,7 +39,7 @@ PNG = b"\x89PNG\r\n\x1a\n" + b"\0" * 16
 OBJECT = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
 
 
-def body_of(messages: Iterable[Message] = (), dialect: ChatDialect = ChatDialect(), **fields: Any) -> dict[str, Any]:
+def body_of(messages: Iterable[Message] = (), dialect: ChatDialect = PLAIN, **fields: Any) -> dict[str, Any]:
     """The body that is written for these messages, checked against OpenAI's types."""
     text, _ = ChatRequestWriter(dialect, "openai-chat").write(a_request(messages, **fields))
     body: dict[str, Any] = json.loads(text)
@@ -238,7 +238,7 @@ class TestTools:
         ]
 
     def test_strict_is_asked_for_where_it_can_be(self) -> None:
-        """A strict tool gets the strict variant and the flag; one that has none is sent plain, and so it is without support."""
+        """A strict tool gets the strict variant and the flag; one that has none is sent plain, as without support."""
         loose = {"type": "object", "properties": {"m": {"type": "object", "additionalProperties": {"type": "integer"}}}}
         tools = (ToolSpec("f", "", OBJECT, True), ToolSpec("g", "", loose, True), ToolSpec("h", "", OBJECT, False))
         strict, plain, off = (tool["function"] for tool in body_of([UserMessage("go")], tools=tools)["tools"])
@@ -331,9 +331,24 @@ class TestSettings:
         )
         assert openai["max_completion_tokens"] == 5
         assert "stream_options" not in body_of([UserMessage("go")], MISTRAL)
+        assert "prompt_cache_key" not in body_of([UserMessage("go")])
         azure = OpenAIChat(base_url="https://me.openai.azure.com/openai/v1", api_key="abc")
         assert azure._headers["api-key"] == "abc"
         assert "authorization" not in azure._headers
+
+    def test_the_cache_key_is_that_of_the_conversations_beginning(self) -> None:
+        """OpenAI gets a key that stays while system prompt and tools do, and changes with them."""
+        openai = dialect_of(BaseURL.parse("https://api.openai.com/v1"))
+        tools = (ToolSpec("f", "", OBJECT),)
+
+        def key(text: str = "go", **fields: Any) -> str:
+            found: str = body_of([UserMessage(text)], openai, **{"system_prompt": "s", "tools": tools, **fields})[
+                "prompt_cache_key"
+            ]
+            return found
+
+        assert key() == key("go on")
+        assert len({key(), key(system_prompt="t"), key(tools=())}) == 3
 
     @pytest.mark.parametrize("choice", ["developer", "system"])
     def test_the_system_prompt_has_the_servers_role(self, choice: Any) -> None:

@@ -1,4 +1,4 @@
-"""The base of all HTTP providers: whatever is cancelled, refused or silent, nothing is left behind and no key is told."""
+"""The base of all HTTP providers: whatever is cancelled, refused or silent, nothing is left and no key is told."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import warnings
 import zlib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 import httpx
@@ -71,6 +72,31 @@ class TestCancelling:
                     await asked(provider)
             assert server.connections == 0
             assert (await asked(provider)).clean().text == "a"
+
+    @pytest.mark.real_time
+    @pytest.mark.parametrize("make_client", CLIENTS, ids=["httpx", "httpx2"])
+    async def test_cancelled_while_tls_is_agreed_on(self, make_client: Any) -> None:
+        """Cancelled during the TLS handshake, it hangs up, and the slot is free again."""
+        gone = 0
+
+        async def say_nothing(stream: trio.SocketStream) -> None:
+            nonlocal gone
+            async with stream:
+                while await stream.receive_some(4096):
+                    pass
+                gone += 1
+
+        async with trio.open_nursery() as nursery, make_client() as client:
+            listeners = await nursery.start(partial(trio.serve_tcp, say_nothing, 0, host="127.0.0.1"))
+            url = f"https://127.0.0.1:{listeners[0].socket.getsockname()[1]}/v1"
+            provider = OpenAIChat(base_url=url, client=client, max_connections=1)
+            for _ in range(3):
+                with trio.move_on_after(0.02) as scope:
+                    await asked(provider)
+                assert scope.cancelled_caught
+            while gone < 3:
+                await trio.sleep(0.001)
+            nursery.cancel_scope.cancel()
 
     async def test_no_generator_is_left_behind_by_a_cancelled_send(self) -> None:
         """Cancelled inside `send`, the stream is unwound there and then: no generator is finalised later."""
@@ -341,10 +367,12 @@ async def _tls_server(folder: Any) -> AsyncIterator[str]:
     trustme = pytest.importorskip("trustme")
     authority = trustme.CA()
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    authority.issue_cert("localhost").configure_cert(context)
+    authority.issue_cert("127.0.0.1").configure_cert(context)
     async with trio.open_nursery() as nursery:
-        listeners = await nursery.start(trio.serve_ssl_over_tcp, _ignore_handshake, 0, context)
-        yield f"https://localhost:{listeners[0].transport_listener.socket.getsockname()[1]}/v1"
+        listeners = await nursery.start(
+            partial(trio.serve_ssl_over_tcp, _ignore_handshake, 0, context, host="127.0.0.1")
+        )
+        yield f"https://127.0.0.1:{listeners[0].transport_listener.socket.getsockname()[1]}/v1"
         nursery.cancel_scope.cancel()
 
 
@@ -385,7 +413,7 @@ class TestBodies:
 
     @pytest.mark.parametrize(("encoding", "body"), [("br", b"xx"), ("gzip", b"not gzip at all")])
     async def test_what_cannot_be_decompressed_is_an_error(self, encoding: str, body: bytes) -> None:
-        """An encoding that is not known, or data that is not in it, is a protocol error; of an HTTP error the status counts."""
+        """An unknown encoding, or data that is not in it, is a protocol error; of an HTTP error the status counts."""
         headers = {"content-encoding": encoding}
         assert (await played(OpenAIChat, [body], headers=headers)).failed().kind == "protocol"
         assert (await played(OpenAIChat, [body], headers=headers, status=429)).failed().kind == "rate_limit"

@@ -106,6 +106,12 @@ def test_data_becomes_json_or_readable_text(value: object, text: str) -> None:
     assert texts(value) == [text]
 
 
+def test_a_set_that_has_no_order_is_said_in_any() -> None:
+    """Members that cannot be compared are all there."""
+    (text,) = texts({1, "a"})
+    assert text in ('[1, "a"]', '["a", 1]')
+
+
 def test_content_stays_content() -> None:
     """Blocks, and sequences with a block among them, are what the model gets; blank text among them is left out."""
     assert texts(PICTURE) == [PICTURE]

@@ -266,7 +266,7 @@ async def test_L2_turn_start_and_turn_end_bracket_each_turn_and_count_from_one()
 
 
 async def test_L2_each_turn_has_exactly_one_standing_message() -> None:
-    """A failed attempt that was retried does not stand: one message per turn is left, the one that `turn_end` carries."""
+    """An attempt that was retried does not stand: one message per turn is left, the one that `turn_end` carries."""
     agent, recorder, _ = await rich_run()
     standing = [event.message for event in recorder.events if isinstance(event, TurnEnd)]
     kept = [message for message in agent.state.messages if isinstance(message, AssistantMessage)]
@@ -402,7 +402,7 @@ def concatenations(events: Sequence[Event]) -> dict[int, str]:
 
 @pytest.mark.parametrize("ending", ["stop", "break", "abort"])
 async def test_L4_what_the_updates_said_is_what_the_message_says(ending: str) -> None:
-    """Text, thinking and arguments of `message_end` are the concatenation of the updates, also of interleaved blocks."""
+    """Text, thinking and arguments of `message_end` are their updates' concatenation, also of interleaved blocks."""
     from trio_agent import BlockEnd, Finish, ToolCallDelta, ToolCallStart
 
     async def provider(request: ModelRequest, send: Send) -> None:
@@ -501,7 +501,7 @@ async def test_L5_every_subscriber_sees_the_same_events_in_the_same_order() -> N
 
 
 async def test_L5_a_subscriber_has_handled_an_event_before_it_gets_the_next() -> None:
-    """Each event is handled by a subscriber before that subscriber gets the next, also when tools report all at once."""
+    """A subscriber has handled an event before it gets the next, also when tools report all at once."""
     log: list[str] = []
 
     async def listener(event: Event) -> None:
@@ -739,7 +739,7 @@ async def test_P1_the_phases_of_a_run_of_everything() -> None:
 
 
 async def test_P2_turn_begins_before_agent_start_and_ends_after_the_last_subscriber_of_agent_end() -> None:
-    """The phase is `turn` in every subscriber of `agent_start` and `agent_end`, and idle only when the last has returned."""
+    """In every subscriber of `agent_start` and `agent_end` the phase is `turn`; it is idle when the last has returned."""
     agent, _ = make_agent(ScriptedProvider([text("hi"), finish()]))
     phases: list[str] = []
 
@@ -789,7 +789,7 @@ async def test_P2_wait_for_idle_of_an_idle_agent_is_a_checkpoint() -> None:
 
 @pytest.mark.parametrize("phase", ["retry", "compaction"])
 async def test_P3_a_phase_lies_between_its_events_inclusive_of_their_delivery(phase: str) -> None:
-    """In every subscriber of its start and of its end the phase is the wait's, and by the next event it is `turn` again."""
+    """In every subscriber of its start and its end the phase is the wait's; by the next event it is `turn` again."""
     if phase == "retry":
         agent, recorder = make_agent(ScriptedProvider([BUSY], [text("hi"), finish()]), retry=PATIENT)
     else:
@@ -812,7 +812,7 @@ async def test_P3_a_phase_lies_between_its_events_inclusive_of_their_delivery(ph
 
 
 async def test_P3_the_sending_again_is_no_retry_but_work() -> None:
-    """The phase is the wait: when the request is sent again it is `turn`, so that a subscriber can tell the two apart."""
+    """The phase is the wait: when the request is sent again it is `turn`, so that the two can be told apart."""
     phases: list[str] = []
 
     async def provider(request: ModelRequest, send: Send) -> None:

@@ -335,7 +335,6 @@ async def test_F8_an_abort_ends_the_wait_at_once() -> None:
         nursery.start_soon(abort)
         result = await agent.prompt("hi")
     assert phases == [Phase.RETRY]
-    assert trio.current_time() == pytest.approx(30 + trio.current_time() - recorder.events[-1].time)
     assert recorder.events[-1].time == pytest.approx(30)
     assert (result.outcome, recorder.lines[5]) == ("aborted", "retry_end 1 aborted")
     assert_settled(recorder)

@@ -154,7 +154,7 @@ async def test_T1_a_refusal_in_the_middle_lets_the_calls_before_it_wait_for_the_
 
 
 async def test_T1_the_start_shows_the_arguments_as_the_model_gave_them() -> None:
-    """Neither decoding nor a hook's replacement shows in `tool_execution_start` or in history: only the tool gets it."""
+    """Neither decoding nor a hook's replacement shows in `tool_execution_start` or in history."""
     got: list[int] = []
 
     @tool
@@ -303,7 +303,7 @@ async def test_T2_at_most_so_many_calls_run_at_once() -> None:
 
 
 async def test_T3_ends_come_in_completion_order_and_once_for_each_start() -> None:
-    """`tool_execution_end` comes when its call has ended, not in the order of the calls, exactly once for each start."""
+    """`tool_execution_end` comes when its call has ended, not in call order, exactly once for each start."""
     recorder = await run(*[call(f"c{n}", "nap", {"seconds": n}) for n in (3, 1, 2)], tools=[nap])
     assert [line.split(" ")[1] for line in recorder.lines_of("tool_execution_start")] == ["c3", "c1", "c2"]
     assert [line.split(" ")[1] for line in recorder.lines_of("tool_execution_end")] == ["c1", "c2", "c3"]
@@ -343,7 +343,7 @@ async def test_T3_updates_lie_between_start_and_end() -> None:
 
 
 async def test_a_late_update_is_dropped() -> None:
-    """T3: an update behind the end is dropped, silently, from whatever task, while the run goes on or when it is over."""
+    """T3: an update behind the end is dropped, silently, while the run goes on and when it is over."""
     kept: list[ToolContext] = []
 
     @tool

@@ -8,6 +8,7 @@ import dataclasses
 import datetime as dt
 import enum
 import pathlib
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
@@ -36,7 +37,13 @@ from trio_agent._errors import ArgumentError, ToolDefinitionError
 from trio_agent._messages import ToolCall
 from trio_agent._tools import FunctionTool, Tool
 
+if sys.version_info >= (3, 12):
+    from typing import TypeAliasType
+else:
+    from typing_extensions import TypeAliasType
+
 T = TypeVar("T")
+Ids = TypeAliasType("Ids", list[int])
 
 
 class Color(enum.Enum):
@@ -347,6 +354,7 @@ def test_numbers_are_taken_as_json_has_them() -> None:
         ),
         (Cat | Dog, "3", "$.v: expected an object, got the integer 3"),
         (dt.date, '"soon"', '$.v: invalid RFC3339 encoded date, got the string "soon"'),
+        (dict[str, dt.date], '{"a":"soon"}', "$.v[...]: invalid RFC3339 encoded date"),
         (list[dt.date], '["soon"]', '$.v[0]: invalid RFC3339 encoded date, got the string "soon"'),
         (Box[dt.date], '{"content":"soon"}', '$.v.content: invalid RFC3339 encoded date, got the string "soon"'),
     ],
@@ -452,6 +460,91 @@ def test_what_no_model_could_give_is_refused_at_once(annotation: Any, text: str)
     assert text in str(caught.value)
 
 
+@attrs.frozen
+class Several:
+    """Extras in one, as pydantic's `Field` holds them."""
+
+    metadata: tuple[Any, ...]
+    description: str
+
+
+class Word(msgspec.Struct, tag="word"):
+    text: str
+
+
+class Number(msgspec.Struct, tag="number"):
+    n: int
+
+
+def test_extras_of_annotated_come_in_many_forms() -> None:
+    """Bounds with a description, several in one, and patterns, compiled or not, all count."""
+    assert schema_of(Annotated[int | None, msgspec.Meta(ge=1, description="n")])["description"] == "n"
+    assert schema_of(Annotated[int, Several((Gt(1),), "n")]) == {
+        "type": "integer",
+        "exclusiveMinimum": 1,
+        "description": "n",
+    }
+    assert schema_of(Annotated[str, Pattern(re.compile("^a"))]) == {"type": "string", "pattern": "^a"}
+    assert schema_of(Annotated[str, Pattern("^a")]) == {"type": "string", "pattern": "^a"}
+
+
+@attrs.frozen
+class Pattern:
+    pattern: Any
+
+
+def test_tagged_structs_are_msgspecs_own() -> None:
+    """Structs with tags are told apart by msgspec; two of one name cannot both be referred to."""
+    assert decoded(Word | Number, '{"type":"number","n":1}') == Number(1)
+    assert schema_of(Word | Number)["anyOf"] == [{"$ref": "#/$defs/Word"}, {"$ref": "#/$defs/Number"}]
+    other = msgspec.defstruct("Word", [("letters", int)], tag="other")
+
+    def both(a: Any, b: Any) -> None: ...
+
+    both.__annotations__.update(a=Word, b=other)
+    with pytest.raises(ToolDefinitionError, match="tool 'both': two types are called Word"):
+        _ = FunctionTool(both).spec
+
+
+def test_an_alias_has_a_definition() -> None:
+    """What a `type` statement names is defined once under its name."""
+
+    def both(a: Any, b: Any) -> None: ...
+
+    both.__annotations__.update(a=Ids, b=Ids | None)
+    made = FunctionTool(both)
+    assert made.spec.parameters["$defs"] == {"Ids": {"type": "array", "items": {"type": "integer"}}}
+    assert made.spec.parameters["properties"]["a"] == {"$ref": "#/$defs/Ids"}
+    assert made.prepare(ToolCall("1", "both", {"a": [1], "b": None})).arguments == {"a": [1], "b": None}
+
+
+def test_a_type_that_is_used_twice_is_defined_once() -> None:
+    """An enum or class that several parameters share has one definition."""
+
+    def paint(first: Color, second: Color, at: Point, to: Point) -> None: ...
+
+    assert list(FunctionTool(paint).spec.parameters["$defs"]) == ["Color", "Point"]
+
+
+def test_a_third_class_of_one_name_is_told_apart_too() -> None:
+    """Numbers are given as long as names clash."""
+
+    def many(a: Any, b: Any, c: Any) -> None: ...
+
+    made = [dataclasses.make_dataclass("Point", [(name, int)]) for name in "abc"]
+    many.__annotations__.update(zip("abc", made, strict=True))
+    assert list(FunctionTool(many).spec.parameters["$defs"]) == ["Point", "Point_2", "Point_3"]
+
+
+def test_an_annotation_that_is_nested_too_deeply_is_refused() -> None:
+    """A type of a thousand lists is an error like any other."""
+    annotation: Any = int
+    for _ in range(1_000):
+        annotation = list[annotation]
+    with pytest.raises(ToolDefinitionError, match="nested too deeply"):
+        tool_of(annotation)
+
+
 @pytest.mark.skipif(sys.version_info < (3, 12), reason="type statements came with Python 3.12")
 def test_a_recursive_alias_refers_to_itself() -> None:
     """An alias of a `type` statement that contains itself has a definition, and is decoded as deep as it goes."""
@@ -533,6 +626,49 @@ def test_an_old_dialect_is_read_as_what_it_says_it_is() -> None:
     assert foreign_problem(schema, {"pair": [1, 2]}) == "$.pair[1]: expected a string, got the integer 2"
 
 
+def test_anchors_are_followed_by_the_check_alone() -> None:
+    """What lies behind an anchor is checked; where it cannot be found again, the words are the library's."""
+    schema = {
+        "type": "object",
+        "properties": {"p": {"$ref": "#point"}},
+        "$defs": {"P": {"$anchor": "point", "type": "object", "properties": {"x": {"type": "integer"}}}},
+    }
+    assert foreign(schema).prepare(ToolCall("1", "t", {"p": {"x": 1}})).arguments == {"p": {"x": 1}}
+    assert foreign_problem(schema, {"p": {"x": "1"}}).startswith("$.p.x: ")
+    assert '"1"' in foreign_problem(schema, {"p": {"x": "1"}})
+    closed = {"$anchor": "point", "type": "object", "properties": {"x": True}, "additionalProperties": False}
+    assert '$.p: unknown key "y"' in foreign_problem({**schema, "$defs": {"P": closed}}, {"p": {"y": 1}})
+
+
+def test_every_keyword_has_its_words() -> None:
+    """Limits, sizes, names and alternatives are said in words; what has none is said as the library says it."""
+    for inner, value, words in [
+        ({"uniqueItems": True}, [1, 1], "expected no item twice, got the array [1,1]"),
+        ({"maxItems": 1}, [1, 2], "expected at most 1 items"),
+        ({"multipleOf": 3}, 4, "expected a multiple of 3, got the integer 4"),
+        ({"exclusiveMaximum": 3}, 3, "expected less than 3"),
+        ({"const": {"a": 1}}, 3, 'expected {"a":1}, got the integer 3'),
+        ({"type": ["array", "null"]}, 3, "expected an array or null"),
+        ({"not": {"type": "integer"}}, 3, "got the integer 3"),
+        ({"anyOf": [{"minimum": 5}, {"multipleOf": 2}]}, 3, "fits none of 2 alternatives"),
+        ({"type": "string"}, {"deep": ["x"]}, 'expected a string, got the object {"deep":["x"]}'),
+    ]:
+        assert words in foreign_problem({"properties": {"a b": inner}}, {"a b": value})
+        assert foreign_problem({"properties": {"a b": inner}}, {"a b": value}).startswith('$["a b"]: ')
+    assert foreign_problem({"additionalProperties": False}, {"a": 1}) == '$: unknown key "a"'
+
+
+def test_depth_is_no_crash() -> None:
+    """However deep arguments are nested, they are taken or refused."""
+    for depth in [200, 300, 2_000, *range(900, 1_000, 7)]:
+        for text in ("[" * depth + "]" * depth, '{"a":' + "[" * depth + "]" * depth + "}"):
+            for made in (tool_of(int), tool_of(Any), foreign({}), foreign({"properties": {"a": {"type": "string"}}})):
+                with contextlib.suppress(ArgumentError):
+                    made.prepare(ToolCall("1", "t", raw=text))
+    with pytest.raises(ArgumentError, match="do not fit the schema, or are nested too deeply"):
+        foreign({}).prepare(ToolCall("1", "t", raw='{"a":' + "[" * 900 + "]" * 900 + "}"))
+
+
 def test_an_expression_that_backtracks_for_ever_does_not() -> None:
     """A pattern of a stranger's does not hang the program."""
     schema = {"type": "object", "properties": {"a": {"type": "string", "pattern": "^(a+)+$"}}}
@@ -612,8 +748,11 @@ def test_strictness_of_a_schema_from_elsewhere() -> None:
             "e": {"type": "array", "items": {"$ref": "#/$defs/d"}},
             "f": {"const": 1},
             "g": True,
+            "h": False,
+            "i": {"oneOf": [{"type": "string"}, {"type": "array", "items": {"$ref": "#/$defs/d"}}]},
+            "j": {"anyOf": [{"type": "object", "properties": {"x": True, "k": {"const": 1}}}, {"$ref": "#/$defs/d"}]},
         },
-        "required": ["e"],
+        "required": ["e", "i"],
         "$defs": {"d": {"type": "object", "properties": {"x": {"type": "integer"}}}},
     }
     before = repr(schema)
@@ -622,8 +761,17 @@ def test_strictness_of_a_schema_from_elsewhere() -> None:
     assert_strict(parameters)
     assert parameters["properties"]["c"] == {"enum": ["x", "y", None], "type": ["string", "null"]}
     assert parameters["properties"]["d"]["description"] == "the d"
+    assert parameters["properties"]["h"] == {"anyOf": [False, {"type": "null"}]}
     given = {"a": None, "b": None, "c": None, "d": {"x": None}, "e": [{"x": None}, {"x": 1}], "f": None, "g": None}
-    assert tool.prepare(ToolCall("1", "t", given)).arguments == {"b": None, "d": {}, "e": [{}, {"x": 1}], "g": None}
+    given |= {"h": None, "i": [{"x": None}], "j": {"x": 2, "k": None}}
+    assert tool.prepare(ToolCall("1", "t", given)).arguments == {
+        "b": None,
+        "d": {},
+        "e": [{}, {"x": 1}],
+        "g": None,
+        "i": [{}],
+        "j": {"x": 2},
+    }
     assert repr(schema) == before
     assert foreign({"type": "object"}, strict=True).spec.parameters["properties"] == {}
 

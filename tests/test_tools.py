@@ -158,6 +158,7 @@ def _untyped(n) -> None: ...  # type: ignore[no-untyped-def]
         (_Methods.method, "make a tool of the bound method instead"),
         (_Methods, "not of a class"),
         (3, "not of int"),
+        (max, "its signature cannot be read"),
     ],
 )
 def test_a_function_that_no_model_could_call_is_refused(function: Any, text: str) -> None:
@@ -172,7 +173,7 @@ def test_execute_takes_one_or_two_values() -> None:
     for execute in (lambda: None, lambda a, b, c: None, lambda *, a: None):
         with pytest.raises(ToolDefinitionError, match=r"execute is called as execute\(arguments, context\)"):
             Tool(name="t", parameters=OBJECT, execute=execute)
-    for accepted in (lambda a: None, lambda a, b: None, lambda a, b=None: None, lambda *a: None, print):
+    for accepted in (lambda a: None, lambda a, b: None, lambda a, b=None: None, lambda *a: None, print, max):
         Tool(name="t", parameters=OBJECT, execute=accepted)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from typing import Any, Literal, TypeAlias
 
 import attrs
@@ -175,7 +176,7 @@ async def tcp_server(replies: Iterable[Reply] | Answering) -> AsyncIterator[tupl
     """The server on a free port of 127.0.0.1, and its address."""
     server = WireServer(replies)
     async with trio.open_nursery() as nursery:
-        listeners = await nursery.start(trio.serve_tcp, server.serve, 0)
+        listeners = await nursery.start(partial(trio.serve_tcp, server.serve, 0, host="127.0.0.1"))
         port = listeners[0].socket.getsockname()[1]
         yield server, f"http://127.0.0.1:{port}/v1"
         nursery.cancel_scope.cancel()

@@ -13,6 +13,7 @@ from ._chunks import ToolCallStart as ToolCallStart
 from ._chunks import UsageReport as UsageReport
 from ._codec import decode as decode
 from ._codec import encode as encode
+from ._compaction import CompactionError as CompactionError
 from ._compaction import SummarizingCompaction as SummarizingCompaction
 from ._delivery import Subscription as Subscription
 from ._errors import AgentBusyError as AgentBusyError

@@ -6,7 +6,7 @@ ends the run is decided here; how a run is closed is not.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NoReturn, Protocol, cast
 
 import attrs
@@ -31,7 +31,7 @@ from ._failures import describe
 from ._hooks import HookContext, Hooks
 from ._jobs import Job, Jobs
 from ._mailbox import Mailbox
-from ._messages import AssistantMessage, CustomMessage, Message, ToolResultMessage, UserMessage
+from ._messages import AssistantMessage, CustomMessage, Message, ToolResultMessage, Usage, UserMessage
 from ._policies import Compaction, CompactionPolicy, CompactionReason, RetryPolicy
 from ._projection import IncrementalProjection, project
 from ._provider import Provider
@@ -52,6 +52,7 @@ class Asking:
     compaction: CompactionPolicy | None
     settings: ModelSettings
     projection: IncrementalProjection
+    told: set[str] = attrs.field(factory=set)  # what has been logged about unsendable messages, so once each
     fail_on_projection: bool
 
 
@@ -159,7 +160,7 @@ class Answer:
             settings=self._asking.settings,
         )
 
-    async def _projected(self) -> Any:
+    async def _projected(self) -> Sequence[Message]:
         """History as the model gets it. Without hooks only what is new since the last request is looked at."""
         host = self._host
         hooks, history = host.hooks, host.conversation.history
@@ -167,8 +168,11 @@ class Answer:
             return self._asking.projection.update(history)
         messages = await self._through_hook("transform_context", list(history.view()), lambda given: given)
         if hooks.convert_to_llm is None:
-            return project(messages)
-        return await self._through_hook("convert_to_llm", messages, lambda given: list(project(given)))
+            return self._project(messages)
+        return tuple(await self._through_hook("convert_to_llm", messages, lambda given: list(self._project(given))))
+
+    def _project(self, messages: Sequence[Message]) -> tuple[Message, ...]:
+        return project(messages, told=self._asking.told)
 
     async def _through_hook(
         self, name: str, messages: list[Message], fall_back: Callable[[list[Message]], list[Message]]
@@ -327,6 +331,9 @@ class Answer:
             compaction = checked_compaction(made, host.conversation.history.view())
         except Exception as exc:  # an application's policy may raise anything
             host.conversation.compaction_spent = True
+            spent = getattr(exc, "usage", None)  # what a policy's own requests cost before it gave up
+            if isinstance(spent, Usage):
+                host.conversation.count(spent)
             host.later_failure("compaction failed", exc)
             await host.emit(CompactionEnd("failed", error=describe(exc), time=host.time()))
             host.conversation.core.enter_turn()

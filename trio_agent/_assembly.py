@@ -95,16 +95,9 @@ class Assembly:
         """The message as it was when the log had that length. Costs time in proportion to its text."""
         if stop_reason is None and self._last is not None and self._last[0] == length:
             return self._last[1]
-        info = self._info(length)
-        message = AssistantMessage(
-            self._blocks(length),
-            stop_reason,
-            NO_USAGE if stop_reason is None else self.usage,
-            info.model,
-            self.provider,
-            error,
-            info.id,
-        )
+        blocks, info = self._read(length)
+        usage = NO_USAGE if stop_reason is None else self.usage
+        message = AssistantMessage(blocks, stop_reason, usage, info.model, self.provider, error, info.id)
         if stop_reason is None:
             self._last = (length, message)
         return message
@@ -196,20 +189,20 @@ class Assembly:
     def _is_taken(self, call_id: str) -> bool:
         return call_id in self._taken or call_id in self._used_ids
 
-    def _info(self, length: int) -> ResponseInfo:
-        """What the provider had said about the answer by then."""
-        response_id, model = None, self.model
-        for entry in self._log[:length]:
-            if type(entry) is ResponseInfo:
-                response_id, model = entry.id or response_id, entry.model or model
-        return ResponseInfo(response_id, model)
-
-    def _blocks(self, length: int) -> tuple[AssistantBlock, ...]:
+    def _read(self, length: int) -> tuple[tuple[AssistantBlock, ...], ResponseInfo]:
+        """The blocks, and what the provider had said about the answer, by then."""
         parts: dict[int, list[_Logged]] = {}
+        info = ResponseInfo(None, self.model)
         for entry in self._log[:length]:
-            if not isinstance(entry, ResponseInfo):
-                parts.setdefault(entry.index, []).append(entry)
-        return tuple([self._block(index, entries) for index, entries in parts.items()])
+            if isinstance(entry, ResponseInfo):
+                info = ResponseInfo(entry.id or info.id, entry.model or info.model)
+            else:
+                of_block = parts.get(entry.index)
+                if of_block is None:
+                    parts[entry.index] = [entry]
+                else:
+                    of_block.append(entry)
+        return tuple([self._block(index, entries) for index, entries in parts.items()]), info
 
     def _block(self, index: int, entries: list[_Logged]) -> AssistantBlock:
         signature: str | None = None

@@ -59,13 +59,8 @@ def is_async(function: Any) -> bool:
 
 def called_as(function: Any) -> str:
     """The name that a callable goes by; that of its class for an object with `__call__`."""
-    for layer in layers(function):
-        name = getattr(layer, "__name__", None)
-        if isinstance(name, str) and name != "__call__":
-            return name
-        if not isinstance(layer, functools.partial) and not hasattr(layer, "__wrapped__"):
-            return type(layer).__name__
-    return type(function).__name__
+    named = next(layer for layer in layers(function) if not isinstance(layer, functools.partial))
+    return str(getattr(named, "__name__", type(named).__name__))
 
 
 def refuse_what_cannot_run(function: Any) -> None:

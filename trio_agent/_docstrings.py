@@ -33,10 +33,8 @@ def read_docstring(text: str | None) -> Docs:
     # Imported at the first docstring of several lines: it takes longer to load than all of this package.
     import docstring_parser
 
-    try:
-        parsed = docstring_parser.parse(_with_summary(cleaned))
-    except docstring_parser.ParseError:
-        return Docs(cleaned.partition("\n\n")[0])
+    # Never raises: of the styles that it tries, NumPy's takes any text.
+    parsed = docstring_parser.parse(_with_summary(cleaned))
     return Docs(_description(parsed), _parameters(parsed))
 
 

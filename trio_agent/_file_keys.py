@@ -154,7 +154,7 @@ def _composed(name: str) -> str:
 
 
 def _caseless(name: str) -> str:
-    return name.lower() if name.isascii() else _composed(unicodedata.normalize("NFD", name).casefold())
+    return _composed(name.casefold())
 
 
 class CaseProbe:

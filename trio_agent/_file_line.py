@@ -67,12 +67,11 @@ class Claim:
     def name(self) -> str:
         return "another task" if self.holder is None else self.holder.name
 
-    async def sleep(self, line: Line) -> None:
-        """Wait for `wake`. Cancelled, the claim is out of the line; `leave` must still be called for the others."""
+    async def sleep(self) -> None:
+        """Wait for `wake`. If cancelled, the claim must still be taken out of the line, or given back."""
 
         def stop(_: object) -> Abort:
             self._asleep = False
-            line.forget(self)
             return Abort.SUCCEEDED
 
         self._asleep = True
@@ -124,19 +123,9 @@ class Line:
         self._advance(self._review(claim))
 
     def leave(self, claim: Claim) -> None:
-        self.forget(claim)
+        """Take the claim out, wherever it is, and let others go on. Does nothing the second time."""
+        self._take_out(claim)
         self._advance(claim.keys)
-
-    def forget(self, claim: Claim) -> None:
-        """Strike the claim out, and let nobody go on yet. Raises nothing, also for a claim that is out already."""
-        if claim in self._waiting:
-            del self._waiting[claim]
-            self._unqueue(claim)
-        elif claim in self._held:
-            del self._held[claim]
-            claim.held = False
-            for key in claim.keys:
-                del self._holders[key]
 
     # Whose turn it is
 
@@ -165,7 +154,7 @@ class Line:
         obstacle = self._obstacle(claim)
         if isinstance(obstacle, Claim) or claim.task is None:
             return moved
-        self.forget(claim)
+        self._take_out(claim)
         if obstacle is None:
             self._grant(claim)
         claim.refusal = obstacle
@@ -267,3 +256,13 @@ class Line:
         added = {key: path for key, path in fresh.items() if key not in self._holders}
         holder.keys = {**holder.keys, **added}
         self._holders.update(dict.fromkeys(added, holder))
+
+    def _take_out(self, claim: Claim) -> None:
+        if claim in self._waiting:
+            del self._waiting[claim]
+            self._unqueue(claim)
+        elif claim in self._held:
+            del self._held[claim]
+            claim.held = False
+            for key in claim.keys:
+                del self._holders[key]

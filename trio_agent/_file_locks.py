@@ -68,7 +68,7 @@ class Ticket:
             if self._claim.held:
                 await trio.lowlevel.cancel_shielded_checkpoint()
             elif self._claim.refusal is None:
-                await self._claim.sleep(self._table.line)
+                await self._claim.sleep()
             if self._claim.refusal is not None:
                 raise self._claim.refusal
         except BaseException:

@@ -96,7 +96,7 @@ class CompactionPolicy(Protocol):
     def compact(self, messages: Sequence[Message], reason: CompactionReason) -> Awaitable[Compaction]:
         """Make a summary and say which message is the first kept. May be cancelled at any checkpoint.
 
-        An exception means that nothing was compacted. A `first_kept` that would part a call from its result
-        is refused.
+        An exception means that nothing was compacted; its `usage: Usage`, if it has one, counts. A `first_kept` that
+        would part a call from its result is refused.
         """
         ...

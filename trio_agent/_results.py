@@ -92,6 +92,8 @@ def partial_blocks(value: object, tool_name: str) -> tuple[UserBlock, ...]:
 
 def message_of(call: ToolCall, value: object) -> ToolResultMessage:
     """The result message for what a call's tool returned. Raises `UnusableResult`."""
+    if type(value) is str and value.strip():  # by far the most frequent
+        return ToolResultMessage(call.id, call.name, Text(value))
     result = to_blocks(value, call.name)
     return ToolResultMessage(call.id, call.name, result.content, result.is_error, result.details)
 

@@ -70,10 +70,7 @@ def _with_enum_type(schema: dict[str, Any]) -> dict[str, Any]:
 
 def json_type(value: object) -> str:
     """What JSON calls a value of this kind."""
-    for kind in type(value).__mro__:
-        if kind in _JSON_TYPES:
-            return _JSON_TYPES[kind]
-    return "value"
+    return next((_JSON_TYPES[kind] for kind in type(value).__mro__ if kind in _JSON_TYPES), "value")
 
 
 def strict_schema(schema: Schema) -> dict[str, Any]:
@@ -141,8 +138,8 @@ def resolved(schema: Schema, root: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def at_pointer(root: Mapping[str, Any], reference: str) -> Schema:
-    """The part of a schema that a reference such as `#/$defs/Point` names, or None."""
-    if not reference.startswith("#"):
+    """The part of a schema that a reference such as `#/$defs/Point` names, or None: anchors are not followed."""
+    if reference != "#" and not reference.startswith("#/"):
         return None
     found: Any = root
     for step in reference[1:].split("/")[1:]:
@@ -211,8 +208,8 @@ def _has_keys(schema: Mapping[str, Any], value: Mapping[str, Any]) -> bool:
 
 
 def _admits(schema: Schema, value: Any) -> bool:
-    """Whether enum and const, which tell alternatives apart, allow the value."""
-    if not is_object(schema):
+    """Whether enum and const, which tell alternatives apart, allow the value, or it is null, which may be forced."""
+    if value is None or not is_object(schema):
         return True
     allowed: Sequence[Any] = schema.get("enum", (value,))
     return value in allowed and bool(value == schema.get("const", value))

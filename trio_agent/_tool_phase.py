@@ -116,9 +116,10 @@ class ToolPhase:
 
     async def _ask_hook(self, record: CallRecord, tool: Tool) -> str | None:
         host, call = self._host, record.call
-        bound = host.hooks.bind("before_tool_call", HookContext(host.snapshot, self._is_aborting, call), call)
-        if bound is None:
+        if host.hooks.before_tool_call is None:
             return None
+        bound = host.hooks.bind("before_tool_call", HookContext(host.snapshot, self._is_aborting, call), call)
+        assert bound is not None
         try:
             verdict = await host.in_job("before_tool_call", bound)
             if isinstance(verdict, Block):

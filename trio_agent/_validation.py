@@ -88,10 +88,9 @@ def shown(value: object) -> str:
     if value is None:
         return "null"
     try:
-        text = quoted(value)
-    except (TypeError, ValueError, RecursionError):  # what a hook put in place of arguments need not be JSON
-        return f"a {type(value).__name__}"
-    return f"the {kind} {text}"
+        return f"the {kind} {quoted(value)}"
+    except RecursionError:  # what could just be parsed cannot always be written again
+        return f"a deeply nested {kind}"
 
 
 def listed(choices: Iterable[object]) -> str:
@@ -158,7 +157,7 @@ class SchemaValidator:
         """What does not fit, in words. Empty where all does, and where the value is no JSON."""
         try:
             errors = list(self._validator.iter_errors(_without_surrogates(value)))
-        except (TypeError, ValueError, RecursionError):
+        except (ValueError, RecursionError):
             return []
         return [text for error in errors for text in self._words(error)]
 
@@ -168,7 +167,8 @@ class SchemaValidator:
         if keyword == "required":
             yield f"{where}: the key {quoted(error.kind.property)} is missing"
         elif keyword in ("additionalProperties", "unevaluatedProperties") and hasattr(error.kind, "unexpected"):
-            known = list(self._neighbour(error, "properties") or {})
+            properties = self._neighbour(error, "properties")
+            known = list(properties) if is_object(properties) else []
             yield from [f"{where}: {_unknown_key(name, known)}" for name in error.kind.unexpected]
         elif keyword in ("anyOf", "oneOf") and hasattr(error.kind, "context"):
             yield from self._words_for_alternatives(where, error)
@@ -194,7 +194,7 @@ class SchemaValidator:
 
     def _expectation(self, keyword: str, error: Any) -> str:
         value = self._neighbour(error, keyword)
-        if keyword == "type":
+        if keyword == "type" and value is not None:
             types = value if is_array(value) else [value]
             return "expected " + " or ".join([_ARTICLES.get(str(name), f"a {name}") for name in types])
         if keyword == "enum" and is_array(value):
@@ -237,8 +237,8 @@ def _is_other_type(inner: Any, outer: Any) -> bool:
 def _unknown_key(name: str, known: Sequence[str]) -> str:
     meant = near_miss(name, known)
     hint = f" (did you mean {quoted(meant)}?)" if meant is not None else ""
-    allowed = f"the keys are {listed(map(quoted, known))}" if known else "no keys are allowed"
-    return f"unknown key {quoted(name)}{hint}, {allowed}"
+    allowed = f", the keys are {listed(map(quoted, known))}" if known else ""
+    return f"unknown key {quoted(name)}{hint}{allowed}"
 
 
 class SchemaArguments:
@@ -287,5 +287,8 @@ class SchemaArguments:
         if self._strict:
             arguments = without_nulls(arguments, self._schema, self._schema)
         if not self._validator.accepts(arguments):
-            raise argument_error(self._validator.problems(arguments) or ["$: the arguments do not fit the schema"])
+            raise argument_error(
+                self._validator.problems(arguments)
+                or ["$: the arguments do not fit the schema, or are nested too deeply"]
+            )
         return arguments

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import pytest
 import trio
 import trio.testing
+from scenes import assert_paired
 
 from trio_agent._chunks import Finish, TextDelta
 from trio_agent._compaction import CompactionError, SummarizingCompaction
@@ -40,19 +41,6 @@ def compact(policy: SummarizingCompaction, messages: Sequence[Message], reason: 
     compaction = trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
     assert compaction.first_kept > 0
     return [compaction.summary, *messages[compaction.first_kept :]]
-
-
-def assert_paired(messages: Sequence[Message]) -> None:
-    """I1: each call has exactly one result, directly behind its message, in call order; no result lacks a call."""
-    awaited: list[str] = []
-    for message in messages:
-        if isinstance(message, ToolResultMessage):
-            assert awaited, f"the result of {message.tool_call_id} has no call in front of it"
-            assert message.tool_call_id == awaited.pop(0)
-        else:
-            assert not awaited, f"no results for {awaited}"
-            awaited = [call.id for call in message.tool_calls] if isinstance(message, AssistantMessage) else []
-    assert not awaited, f"no results for {awaited}"
 
 
 def asks(*ids: str, usage: Usage | None = None) -> AssistantMessage:

@@ -250,6 +250,7 @@ def test_b130_no_docstring() -> None:
         ("Do it.\n\n:param n:\n:type n: int", "Do it.", {}),
         ("Do it.\n\n:param", "Do it.", {}),
         ("Do it.\n\nParameters\n----------\nn, m : int\n    both\n", "Do it.", {"n": "both"}),
+        ("Parameters\n----------\nn : int\n    how often\n", "", {"n": "how often"}),
         ("", "", {}),
         ("\n\n", "", {}),
     ],

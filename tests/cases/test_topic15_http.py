@@ -29,7 +29,7 @@ def limited(make_client: Any, size: int = 2) -> Any:
 
 @CLIENTS
 async def test_b164_a_read_that_is_cancelled_closes_its_response(make_client: Any) -> None:
-    """B164: thirty runs aborted in the middle of an answer, over two connections: the server sees thirty go, no warning."""
+    """B164: thirty runs aborted in the middle of an answer, two connections: the server sees thirty go."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         async with tcp_server(lambda request: Reply([delta({"content": "a"}), STALL])) as (server, url):

@@ -11,6 +11,23 @@ import zlib
 from .._errors import ProviderError
 
 
+class BytesAtHand:
+    """An async iterator over pieces that are there already. No generator: nothing is left when it is dropped."""
+
+    __slots__ = ("_pieces",)
+
+    def __init__(self, *pieces: bytes) -> None:
+        self._pieces = iter(pieces)
+
+    def __aiter__(self) -> BytesAtHand:
+        return self
+
+    async def __anext__(self) -> bytes:
+        for piece in self._pieces:
+            return piece
+        raise StopAsyncIteration
+
+
 class Inflater:
     """Takes a body as it comes and gives it back decompressed, at most `limit` bytes over all.
 

@@ -19,11 +19,11 @@ from .._errors import ProviderError
 from .._provider import Send
 from ._answer import AnswerReader, decode_json, excerpt, is_complete
 from ._base_url import BaseURL
-from ._body import Inflater
+from ._body import BytesAtHand, Inflater
 from ._bounds import Bounds, Timeouts
 from ._http_errors import http_error
 from ._keys import Secret, redacted
-from ._pool import Pool, content_stream
+from ._pool import Handshake, Pool, content_stream
 from ._sse import EventDecoder
 
 _DRAINED_BYTES: Final = 65536  # behind the end marker; a server that says more loses its connection
@@ -93,12 +93,23 @@ class Exchange:
         client = self._pool.client()
         timeout = library.Timeout(None, connect=self.timeouts.connect)
         headers = {"accept-encoding": "identity", **outgoing.headers}
+        handshake = Handshake()
         request = client.build_request(
-            outgoing.method, outgoing.url, content=outgoing.content, headers=headers, timeout=timeout
+            outgoing.method,
+            outgoing.url,
+            content=outgoing.content,
+            headers=headers,
+            timeout=timeout,
+            extensions={"trace": handshake},
         )
         if outgoing.content:
             request.stream = content_stream(library, outgoing.content)
-        return await client.send(request, stream=True, follow_redirects=False)
+        try:
+            return await client.send(request, stream=True, follow_redirects=False)
+        except BaseException:
+            with trio.move_on_after(self.timeouts.close, shield=True):
+                await handshake.close()
+            raise
 
     def _translate(self, error: Exception, library: Any) -> ProviderError:
         host = self._base_url.host
@@ -125,12 +136,6 @@ def _distrust(error: BaseException) -> str | None:
     return None
 
 
-async def _bytes_at_hand(*data: bytes) -> AsyncIterator[bytes]:
-    """A body that is there already, if there is one."""
-    for piece in data:
-        yield piece
-
-
 class _Answer:
     """A response while it is read. Its body is read to the end or cancelled inside, never left half-way."""
 
@@ -142,7 +147,7 @@ class _Answer:
         self._silence = silence
         self._library = library
         self._inflater = Inflater("", self.bounds.answer)
-        self._body: AsyncIterator[bytes] = _bytes_at_hand()
+        self._body: AsyncIterator[bytes] = BytesAtHand()
 
     async def use(self, read: Callable[[_Answer], Awaitable[None]]) -> None:
         """Let it be read, and close it, whatever happens."""
@@ -162,7 +167,7 @@ class _Answer:
 
     def _open_body(self) -> None:
         if self.response.is_stream_consumed:  # a hook or a fake transport has read it, and decompressed it
-            self._body = _bytes_at_hand(self.response.content)
+            self._body = BytesAtHand(self.response.content)
         else:
             self._inflater = Inflater(self.response.headers.get("content-encoding", ""), self.bounds.answer)
             self._body = self.response.aiter_raw()

@@ -52,7 +52,8 @@ class ChatDialect:
     `stream_usage` asks for usage in the stream; `strict_tools` passes the wish for strict schemas on.
     `reasoning` maps the dial to fields of the body; `reasoning_field` is where the reasoning of earlier
     answers of the same model goes back, beside their tool calls, or None where it must not. `images` false puts
-    a text in the place of every image.
+    a text in the place of every image. `cache_key` sends a `prompt_cache_key` made of system prompt and tools, so that
+    the turns of a conversation meet the same cache.
     """
 
     max_tokens_field: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
@@ -63,6 +64,7 @@ class ChatDialect:
     reasoning: ReasoningDial = reasoning_effort
     reasoning_field: ReasoningField | None = None
     images: bool = True
+    cache_key: bool = False
     call_ids: Alphabet = _CALL_IDS
     key_header: str = "authorization"
     key_variables: tuple[str, ...] = ()
@@ -71,13 +73,16 @@ class ChatDialect:
 PLAIN: Final = ChatDialect()
 
 _OPENAI: Final = ChatDialect(
-    max_tokens_field="max_completion_tokens", reasoning=_openai_effort, key_variables=("OPENAI_API_KEY",)
+    max_tokens_field="max_completion_tokens",
+    reasoning=_openai_effort,
+    cache_key=True,
+    key_variables=("OPENAI_API_KEY",),
 )
 _KNOWN: Final[tuple[tuple[tuple[str, ...], ChatDialect], ...]] = (
     (("api.openai.com",), _OPENAI),
     (
         ("openai.azure.com", "services.ai.azure.com", "cognitiveservices.azure.com"),
-        attrs.evolve(_OPENAI, key_header="api-key", key_variables=("AZURE_OPENAI_API_KEY",)),
+        attrs.evolve(_OPENAI, cache_key=False, key_header="api-key", key_variables=("AZURE_OPENAI_API_KEY",)),
     ),
     (
         ("openrouter.ai",),

@@ -124,6 +124,8 @@ class ChatReader(AnswerReader):
                 raise stream_error(error, secrets=self._secrets)
             if choice is None:
                 return
+        if error := choice.get("error"):
+            raise stream_error({"error": error}, secrets=self._secrets)
         self._seen = True
         delta = object_of(choice.get(part))
         if not delta and self._blocks == 0:

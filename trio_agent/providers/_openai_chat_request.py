@@ -7,6 +7,7 @@ Here lives the writing alone; pairing and names are in `_conversation.py`, the s
 from __future__ import annotations
 
 import base64
+import hashlib
 from collections.abc import Iterable
 from typing import Any
 
@@ -60,6 +61,8 @@ class ChatRequestWriter:
         if tools:
             body["tools"] = msgspec.Raw(tools)
             body |= _tool_settings(settings, names, request.tools)
+        if self._dialect.cache_key:
+            body["prompt_cache_key"] = _cache_key(request.system_prompt, tools)
         body |= self._settings(settings)
         body |= self._dialect.reasoning(request.reasoning)
         return encode_json(body | safe_json(settings.extra_body)), names
@@ -199,6 +202,10 @@ def _details(block: Thinking) -> list[dict[str, Any]]:
         # Among the formats only Anthropic's signs text.
         detail |= {"signature": block.signature, "format": "anthropic-claude-v1", "index": 0}
     return [detail]
+
+
+def _cache_key(system_prompt: str, tools: bytes) -> str:
+    return hashlib.sha256(safe_text(system_prompt).encode() + b"\0" + tools).hexdigest()[:32]
 
 
 def _user_message(parts: list[bytes]) -> bytes:

@@ -6,11 +6,15 @@ that waits in the pool's own queue; a limiter of the pool's size in front means 
 
 from __future__ import annotations
 
+import importlib
+from collections.abc import Mapping
 from types import ModuleType
 from typing import Any, Protocol, TypeAlias
 from weakref import WeakKeyDictionary
 
 import trio
+
+from ._body import BytesAtHand
 
 _Limiters: TypeAlias = "WeakKeyDictionary[HTTPClient, trio.CapacityLimiter]"
 _limiters: trio.lowlevel.RunVar[_Limiters] = trio.lowlevel.RunVar("limiters")
@@ -20,7 +24,14 @@ class HTTPClient(Protocol):
     """What is used of `httpx.AsyncClient`, and of `httpx2.AsyncClient`, which has the same API."""
 
     def build_request(
-        self, method: str, url: Any, *, content: Any = ..., headers: Any = ..., timeout: Any = ...
+        self,
+        method: str,
+        url: Any,
+        *,
+        content: Any = ...,
+        headers: Any = ...,
+        timeout: Any = ...,
+        extensions: Any = ...,
     ) -> Any: ...
 
     async def send(self, request: Any, *, stream: bool = ..., follow_redirects: Any = ...) -> Any: ...
@@ -46,19 +57,17 @@ class Pool:
     def open(self) -> None:
         """Make the client, unless one was given. Does not block."""
         if self._client is None:
-            import httpx
-
-            limits = httpx.Limits(
+            library = importlib.import_module("httpx")
+            limits = library.Limits(
                 max_connections=self._max_connections, max_keepalive_connections=self._max_connections
             )
-            self._client = httpx.AsyncClient(limits=limits)
+            self._client = library.AsyncClient(limits=limits)
 
-    async def close(self, timeout: float) -> None:
-        """Close the client if it is ours, whatever cancellation says, for at most so many seconds."""
+    async def close(self) -> None:
+        """Close the client if it is ours. To be called under a shield with a deadline."""
         client, self._client = self._client, self._given
         if client is not None and client is not self._given:
-            with trio.move_on_after(timeout, shield=True):
-                await client.aclose()
+            await client.aclose()
 
     def client(self) -> HTTPClient:
         if self._client is None:
@@ -86,13 +95,39 @@ class Pool:
 
 def library_of(client: HTTPClient) -> ModuleType:
     """Raises `TypeError` for what is no async client of httpx or httpx2."""
-    import importlib
-
     for cls in type(client).__mro__:
         root = cls.__module__.partition(".")[0]
         if cls.__name__ == "AsyncClient" and root in ("httpx", "httpx2"):
             return importlib.import_module(root)
     raise TypeError(f"client must be an httpx.AsyncClient or an httpx2.AsyncClient, not {type(client).__name__}")
+
+
+class Handshake:
+    """Watches a request open its connection, so that one whose TLS was not agreed on in the end can be closed.
+
+    httpcore forgets such a connection when the request is cancelled: the server never hears of it, and the socket
+    is closed by the garbage collector, with a warning: test_cancelled_while_tls_is_agreed_on. It is called as
+    httpcore's `trace`, and never waits.
+    """
+
+    __slots__ = ("_agreeing", "_stream")
+
+    def __init__(self) -> None:
+        self._stream: Any = None
+        self._agreeing = False
+
+    async def __call__(self, event: str, info: Mapping[str, Any]) -> None:  # noqa: RUF029  # what httpcore awaits
+        if event.endswith("connect_tcp.complete"):
+            self._stream = info["return_value"]
+        elif event.endswith("start_tls.started"):
+            self._agreeing = True
+        elif event.endswith("start_tls.complete"):
+            self._agreeing = False
+
+    async def close(self) -> None:
+        """Close what the request left half-open. To be called under a shield with a deadline."""
+        if self._agreeing and self._stream is not None:
+            await self._stream.aclose()
 
 
 def content_stream(library: Any, content: bytes) -> Any:
@@ -103,25 +138,10 @@ def content_stream(library: Any, content: bytes) -> Any:
     """
 
     class Content(library.AsyncByteStream):  # type: ignore[misc]  # the base is known at run time only
-        def __aiter__(self) -> _Once:
-            return _Once(content)
+        def __aiter__(self) -> BytesAtHand:
+            return BytesAtHand(content)
 
     return Content()
-
-
-class _Once:
-    """Gives one piece, and no other."""
-
-    def __init__(self, piece: bytes) -> None:
-        self._pieces = [piece]
-
-    def __aiter__(self) -> _Once:
-        return self
-
-    async def __anext__(self) -> bytes:
-        if not self._pieces:
-            raise StopAsyncIteration
-        return self._pieces.pop()
 
 
 def _pool_size(client: Any, wanted: int) -> int:

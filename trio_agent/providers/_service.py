@@ -114,7 +114,8 @@ class HTTPProvider(ABC):
         self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self._entered = False
-        await self._pool.close(self.timeouts.close)
+        with trio.move_on_after(self.timeouts.close, shield=True):
+            await self._pool.close()
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name!r} at {self.base_url}>"
