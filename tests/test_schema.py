@@ -651,6 +651,7 @@ def test_every_keyword_has_its_words() -> None:
         ({"type": ["array", "null"]}, 3, "expected an array or null"),
         ({"not": {"type": "integer"}}, 3, "got the integer 3"),
         ({"anyOf": [{"minimum": 5}, {"multipleOf": 2}]}, 3, "fits none of 2 alternatives"),
+        ({"oneOf": [{"type": "integer"}, {"minimum": 1}]}, 3, "fits several of 2 alternatives"),
         ({"type": "string"}, {"deep": ["x"]}, 'expected a string, got the object {"deep":["x"]}'),
     ]:
         assert words in foreign_problem({"properties": {"a b": inner}}, {"a b": value})
@@ -665,8 +666,6 @@ def test_depth_is_no_crash() -> None:
             for made in (tool_of(int), tool_of(Any), foreign({}), foreign({"properties": {"a": {"type": "string"}}})):
                 with contextlib.suppress(ArgumentError):
                     made.prepare(ToolCall("1", "t", raw=text))
-    with pytest.raises(ArgumentError, match="do not fit the schema, or are nested too deeply"):
-        foreign({}).prepare(ToolCall("1", "t", raw='{"a":' + "[" * 900 + "]" * 900 + "}"))
 
 
 def test_an_expression_that_backtracks_for_ever_does_not() -> None:

@@ -18,6 +18,7 @@ from ._compaction import SummarizingCompaction as SummarizingCompaction
 from ._delivery import Subscription as Subscription
 from ._errors import AgentBusyError as AgentBusyError
 from ._errors import AgentInternalError as AgentInternalError
+from ._errors import ArgumentError as ArgumentError
 from ._errors import ForeignRunError as ForeignRunError
 from ._errors import LifecycleError as LifecycleError
 from ._errors import NothingToResumeError as NothingToResumeError

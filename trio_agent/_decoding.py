@@ -117,11 +117,11 @@ class TypedArguments:
         context_names: list[str] = []
         namespace = getattr(innermost(self._function), "__globals__", {})
         for name, parameter in self._parameters.items():
-            annotation = _within(name, lambda p=parameter: _evaluated(p, namespace))  # type: ignore[misc]
+            annotation = _within(name, functools.partial(_evaluated, parameter, namespace))
             if _is_context(annotation):
                 context_names.append(name)
                 continue
-            wire = _within(name, lambda a=annotation: translation.wire(a))  # type: ignore[misc]
+            wire = _within(name, functools.partial(translation.wire, annotation))
             fields.append(Field(name, name, wire, parameter.default is parameter.empty, parameter.default))
         shape = ObjectShape(fields)
         decoder = msgspec.json.Decoder(shape.struct, dec_hook=decode_stand_in)

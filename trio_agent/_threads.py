@@ -7,7 +7,6 @@ nothing of agents.
 
 from __future__ import annotations
 
-import contextlib
 import queue
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, TypeVar
@@ -65,6 +64,7 @@ class ThreadCall:
     """One function in one thread, and the task that waits for it."""
 
     def __init__(self, pool: ThreadPool, on_left_behind_end: Callable[[], None]) -> None:
+        """`on_left_behind_end` is called when a thread that was left behind ends: perhaps in that thread."""
         self._pool = pool
         self._on_end = on_left_behind_end
         self._token = trio.lowlevel.current_trio_token()
@@ -126,8 +126,10 @@ class ThreadCall:
             try:
                 return fn()
             finally:
-                with contextlib.suppress(trio.RunFinishedError):  # nobody is left to be told
+                try:
                     self._token.run_sync_soon(self._ended)
+                except trio.RunFinishedError:
+                    self._on_end()  # the thread outlived the whole `trio.run`
 
         return body
 

@@ -182,7 +182,7 @@ class CallRecord:
         assert self._prepared is not None
         if self._tool.is_async:
             return await self._timed(self._tool.invoke(self._prepared, ToolContext(self)))
-        self._thread = thread = ThreadCall(current_pool(), self._release_all)
+        self._thread = thread = ThreadCall(current_pool(), self._release_late)
         await thread.acquire_slot()
         tool, prepared, context = self._tool, self._prepared, ToolContext(self, thread)
         assert self.origin is not None
@@ -272,6 +272,12 @@ class CallRecord:
         """Give back every lock, before anything is reported; a thread left behind keeps its own until it ends (T8)."""
         if self._thread is None or not self._thread.was_left_behind:
             self._release_all()
+
+    def _release_late(self) -> None:
+        """Give back what a thread left behind has kept; called when it ends, perhaps after the `trio.run`."""
+        for ticket in self._tickets:
+            ticket.release_soon()
+        self._host.conversation.writes.pop(self.call.id, None)
 
     def _release_all(self) -> None:
         for ticket in self._tickets[:]:

@@ -134,7 +134,7 @@ class SchemaValidator:
     """
 
     def __init__(self, schema: Mapping[str, Any]) -> None:
-        # Imported at the first schema: `import trio_agent` and programs with typed tools alone do without it.
+        # Imported at the first schema from elsewhere, or the first misfit: `import trio_agent` does without it.
         import jsonschema_rs
 
         try:
@@ -178,6 +178,9 @@ class SchemaValidator:
     def _words_for_alternatives(self, where: str, error: Any) -> Iterator[str]:
         """Of alternatives, only those that the value comes near to; where it comes near to none, what all expect."""
         branches: list[list[Any]] = error.kind.context
+        if not all(branches):  # one without errors fits
+            yield f"{where}: fits several of {len(branches)} alternatives of which it must fit one"
+            return
         near = [branch for branch in branches if not any(_is_other_type(inner, error) for inner in branch)]
         # A tag that differs rules an alternative out, unless it does so for all of them.
         near = [branch for branch in near if not any(_keyword(e) in ("enum", "const") for e in branch)] or near

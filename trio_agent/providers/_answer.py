@@ -62,16 +62,21 @@ def decode_json(data: str | bytes) -> Any:
 
 
 def event_object(data: str) -> dict[str, Any]:
-    """The object that an event carries; `null` counts as an empty one. Anything else is a `protocol` error."""
+    """The object that an event carries; `null` counts as an empty one. Anything else is a `protocol` error.
+
+    One that cannot be decoded may be tried again, since what garbled it was most likely on the way.
+    """
     try:
         value = decode_json(data)
     except ValueError as error:
-        raise ProviderError(
-            "protocol", f"the server sent an event that cannot be read: {error}: {excerpt(data)}"
-        ) from None
+        raise unreadable("an event", error, data) from None
     if isinstance(value, dict) or value is None:
         return object_of(value)
     raise ProviderError("protocol", f"the server sent an event that is no object: {excerpt(data)}")
+
+
+def unreadable(what: str, error: ValueError, text: str) -> ProviderError:
+    return ProviderError("protocol", f"the server sent {what} that cannot be read: {error}: {excerpt(text)}", True)
 
 
 def excerpt(text: str, limit: int = 80) -> str:

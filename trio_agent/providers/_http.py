@@ -17,7 +17,7 @@ import trio
 
 from .._errors import ProviderError
 from .._provider import Send
-from ._answer import AnswerReader, decode_json, excerpt, is_complete
+from ._answer import AnswerReader, decode_json, excerpt, is_complete, unreadable
 from ._base_url import BaseURL
 from ._body import BytesAtHand, Inflater
 from ._bounds import Bounds, Timeouts
@@ -299,5 +299,4 @@ def _json_document(body: bytes) -> Any:
     try:
         return decode_json(body)
     except ValueError as error:
-        text = excerpt(body[:400].decode("utf-8", "replace"))
-        raise ProviderError("protocol", f"the server's answer cannot be read: {error}: {text}") from None
+        raise unreadable("an answer", error, body[:400].decode("utf-8", "replace")) from None

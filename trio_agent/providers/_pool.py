@@ -116,7 +116,7 @@ class Handshake:
         self._stream: Any = None
         self._agreeing = False
 
-    async def __call__(self, event: str, info: Mapping[str, Any]) -> None:  # noqa: RUF029  # what httpcore awaits
+    async def __call__(self, event: str, info: Mapping[str, Any]) -> None:
         if event.endswith("connect_tcp.complete"):
             self._stream = info["return_value"]
         elif event.endswith("start_tls.started"):
