@@ -145,7 +145,7 @@ async def test_Q1_a_custom_message_can_be_steered_and_the_model_does_not_see_it(
 
 @pytest.mark.parametrize("how", ["abort", "cancel", "provider fails", "subscriber fails", "stopped"])
 async def test_Q2_none_is_lost_to_the_end_of_a_run(how: str) -> None:
-    """What was queued during a run that ends early is still in its queue, in order, and the next run delivers it once."""
+    """What was queued during a run that ends early is still in its queue, in order; the next run delivers it once."""
     first = (
         [text("a"), ProviderError("authentication", "no key")]
         if how == "provider fails"
@@ -500,7 +500,7 @@ async def test_Q5_a_run_that_begins_with_a_follow_up_takes_as_many_as_its_mode_s
 async def test_A8_what_nobody_can_say_is_refused_before_any_event(
     input: Any, error: type[Exception], words: str, entry: str
 ) -> None:
-    """`ValueError` for nothing to say, `TypeError` for what only a model or a tool can say; nothing has happened then."""
+    """`ValueError` for nothing to say, `TypeError` for what only a model or a tool says; nothing has happened then."""
     agent, recorder = make_agent(ScriptedProvider(*replies("a")))
     before = agent.state
 
@@ -522,7 +522,7 @@ async def test_A8_what_nobody_can_say_is_refused_before_any_event(
     ("input", "error"), [("", ValueError), (AssistantMessage("hi"), TypeError), (["hi"], TypeError), (None, TypeError)]
 )
 def test_A8_the_queues_refuse_the_same(name: str, input: Any, error: type[Exception]) -> None:
-    """`steer` and `follow_up` take one message that a person or the application can say, and name themselves in the error."""
+    """`steer` and `follow_up` take one message that a person or the application can say; the error names them."""
     agent, _ = make_agent(ScriptedProvider())
     with pytest.raises(error, match=name):
         getattr(agent, name)(input)
