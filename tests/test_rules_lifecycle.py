@@ -739,7 +739,7 @@ async def test_P1_the_phases_of_a_run_of_everything() -> None:
 
 
 async def test_P2_turn_begins_before_agent_start_and_ends_after_the_last_subscriber_of_agent_end() -> None:
-    """In each subscriber of `agent_start` and `agent_end` the phase is `turn`; idle comes when the last has returned."""
+    """In each subscriber of `agent_start` and `agent_end` the phase is `turn`; then, when the last returned, idle."""
     agent, _ = make_agent(ScriptedProvider([text("hi"), finish()]))
     phases: list[str] = []
 

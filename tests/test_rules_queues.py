@@ -639,7 +639,7 @@ async def test_A8_limits_count_no_closing_turn() -> None:
 
 
 async def test_A8_calls_that_were_refused_count_as_calls() -> None:
-    """`max_tool_calls` counts what the model asked for, so that a model that only asks for nonsense is stopped as well."""
+    """`max_tool_calls` counts what the model asked for, so that one that only asks for nonsense is stopped too."""
     nonsense: list[Any] = [call(None, "nope"), call(None, "nope"), finish("tool_use")]
     agent, recorder = make_agent(ScriptedProvider(nonsense, nonsense), tools=[nap], limits=Limits(max_tool_calls=3))
     result = await agent.prompt("go")
@@ -653,7 +653,7 @@ def test_A8_a_limit_of_no_turns_is_refused() -> None:
         Limits(max_turns=0)
 
 
-# -- A8: ends -----------------------------------------------------------------------------------------------------------
+# -- A8: ends ---------------------------------------------------------------------------------------------------------
 
 
 async def test_A8_a_hook_that_stops_where_the_model_had_stopped_anyway_stops() -> None:

@@ -72,7 +72,7 @@ class Jobs:
                 else:
                     with job.scope:
                         job.value = await fn(*args)
-        except BaseException as exc:
+        except BaseException as exc:  # noqa: ASYNC103  # _caught raises what must go on
             self._caught(job, exc)
         finally:
             job.done = True

@@ -131,7 +131,7 @@ class Run:
                     self.jobs = Jobs(work, self, self.mailbox)
                     await self._in_protection()
                 watch.cancel_scope.cancel()
-        except BaseException as exc:
+        except BaseException as exc:  # noqa: ASYNC103  # cancellation goes on at the caller's checkpoint, or is raised by _caught
             self._leaving(exc)
         if self._interrupt is not None:
             raise self._interrupt
@@ -161,7 +161,7 @@ class Run:
                 await self._turns()
             except Halt:
                 pass
-            except BaseException as exc:
+            except BaseException as exc:  # noqa: ASYNC103  # cancellation goes on at the caller's checkpoint, or is raised by _caught
                 self._caught(exc)
         if guard.cancelled_caught:
             self._delivery.report_cut()
@@ -402,13 +402,13 @@ class Run:
             with trio.CancelScope(shield=True):
                 await self._delivery.finish(self.budget)
                 await self._close()
-        except BaseException as exc:
+        except BaseException as exc:  # noqa: ASYNC103  # cancellation goes on at the caller's checkpoint, or is raised by _caught
             _, rest = split(exc)
             interrupt = None if rest is None else interrupt_in(rest, trio.Cancelled)
             if interrupt is None or self._interrupt is not None:
                 raise
             self.interrupted(interrupt)
-            return False
+            return False  # noqa: ASYNC104  # an interrupt is kept, and raised once the run has settled
         return True
 
     async def _close(self) -> None:

@@ -61,7 +61,7 @@ class EventStream:
         try:
             await self._offered.wait()
         except BaseException:
-            await self.__aexit__(*sys.exc_info())
+            await self.__aexit__(*sys.exc_info())  # noqa: ASYNC102  # the run inside settles within its own grace period
             raise
         if self._over and not self._events:
             await self.__aexit__(None, None, None)
@@ -88,14 +88,14 @@ class EventStream:
         if not self._over:
             self._agent.abort("the stream was left")
         try:
-            await self._manager.__aexit__(None, None, None)
-        except BaseException as left:
+            await self._manager.__aexit__(None, None, None)  # noqa: ASYNC102  # the run inside settles within its own grace period
+        except BaseException as left:  # noqa: ASYNC103  # what the run raised waits for the end of the block; Cancelled is raised
             _, rest = split(left)
             if rest is not None and exc is None:
                 interrupt = interrupt_in(rest, trio.Cancelled)
                 if interrupt is not None:
-                    raise interrupt from None
-                await trio.lowlevel.checkpoint_if_cancelled()
+                    raise interrupt from None  # noqa: ASYNC104  # the block's own exception goes on
+                await trio.lowlevel.checkpoint_if_cancelled()  # noqa: ASYNC102  # the run inside settles within its own grace period
         if exc is None and self._failure is not None:
             raise self._failure
 
@@ -114,7 +114,7 @@ class EventStream:
         """The run, in its own task. What it raises waits for the end of the block, which nothing may cancel."""
         try:
             self._result = await self._run()
-        except BaseException as exc:
+        except BaseException as exc:  # noqa: ASYNC103  # what the run raised waits for the end of the block; Cancelled is raised
             failure, rest = split(exc)
             interrupt = None if rest is None else interrupt_in(rest, trio.Cancelled)
             self._failure = interrupt or failure

@@ -145,7 +145,7 @@ class CallRecord:
         try:
             value = await self._with_locks()
             result = words.message_of(self.call, value)
-        except BaseException as exc:
+        except BaseException as exc:  # noqa: ASYNC103  # part() says what must go on, and that is raised
             result = self.error(self._words_for(exc))
         if self._host.hooks.after_tool_result is not None and not self._host.stopping:
             self._answered = result.text
@@ -219,13 +219,13 @@ class CallRecord:
             if hasattr(value, "__await__"):
                 value = await within(value, host.hooks.timeout)
             return result if value is None else words.replacement(result, value)
-        except BaseException as exc:
+        except BaseException as exc:  # noqa: ASYNC103  # part() says what must go on, and that is raised
             failure, rest = part(exc)
             if rest is not None:
-                raise rest from None
+                raise rest from None  # noqa: ASYNC104  # part() says what must go on, and that is raised
             assert failure is not None
             host.later_failure("the hook after_tool_result failed", failure)
-            return words.after_hook_failed(result, describe(failure))
+            return words.after_hook_failed(result, describe(failure))  # noqa: ASYNC104  # part() says what must go on, and that is raised
 
     # What the tool's context asks
 
