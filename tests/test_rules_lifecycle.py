@@ -15,9 +15,11 @@ from scenes import Recorder, assert_idle, assert_settled, make_agent, on, said
 from trio_agent import (
     Agent,
     AssistantMessage,
+    BlockEnd,
     Compaction,
     Event,
     FileLocks,
+    Finish,
     Hooks,
     Limits,
     MessageEnd,
@@ -29,7 +31,9 @@ from trio_agent import (
     Send,
     TextDelta,
     ThinkingDelta,
+    ToolCallDelta,
     ToolCallFragment,
+    ToolCallStart,
     ToolContext,
     ToolResultMessage,
     TurnEnd,
@@ -403,7 +407,6 @@ def concatenations(events: Sequence[Event]) -> dict[int, str]:
 @pytest.mark.parametrize("ending", ["stop", "break", "abort"])
 async def test_L4_what_the_updates_said_is_what_the_message_says(ending: str) -> None:
     """Text, thinking and arguments of `message_end` are their updates' concatenation, also of interleaved blocks."""
-    from trio_agent import BlockEnd, Finish, ToolCallDelta, ToolCallStart
 
     async def provider(request: ModelRequest, send: Send) -> None:
         for chunk in (
@@ -660,7 +663,6 @@ async def test_L6_streaming_begins_with_the_request() -> None:
     seen: list[tuple[bool, bool]] = []
 
     async def provider(request: ModelRequest, send: Send) -> None:
-        from trio_agent import Finish
 
         seen.append((agent.state.is_streaming, agent.state.streaming_message is None))
         await trio.sleep(5)
@@ -816,7 +818,6 @@ async def test_P3_the_sending_again_is_no_retry_but_work() -> None:
     phases: list[str] = []
 
     async def provider(request: ModelRequest, send: Send) -> None:
-        from trio_agent import Finish
 
         phases.append(agent.state.phase.value)
         if len(phases) == 1:
@@ -826,6 +827,34 @@ async def test_P3_the_sending_again_is_no_retry_but_work() -> None:
     agent, recorder = make_agent(provider, retry=PATIENT)
     await agent.prompt("go")
     assert phases == ["turn", "turn"]
+    assert_settled(recorder)
+
+
+@pytest.mark.parametrize("fails", [False, True])
+async def test_P3_the_request_behind_a_compaction_is_made_in_phase_turn(fails: bool) -> None:
+    """Done or failed, a compaction is over with its end: hooks and provider find the phase `turn`."""
+    phases: list[str] = []
+
+    class Policy(Shorten):
+        async def compact(self, messages: Sequence[Any], reason: str) -> Compaction:
+            phases.append(agent.state.phase.value)
+            if fails:
+                raise ValueError("no summary")
+            return await super().compact(messages, reason)
+
+    async def provider(request: ModelRequest, send: Send) -> None:
+        phases.append(agent.state.phase.value)
+        await send(Finish("stop"))
+
+    def hook(messages: list[Any]) -> list[Any]:
+        phases.append(agent.state.phase.value)
+        return messages
+
+    agent, recorder = make_agent(
+        provider, compaction=Policy(), hooks=Hooks(transform_context=hook), messages=[UserMessage("old")]
+    )
+    await agent.prompt("go")
+    assert phases == ["compaction", "turn", "turn"]
     assert_settled(recorder)
 
 
@@ -910,7 +939,6 @@ async def test_P4_nothing_of_a_run_is_left_when_it_is_over(when: str) -> None:
     opened: list[str] = []
 
     async def provider(request: ModelRequest, send: Send) -> None:
-        from trio_agent import Finish, ToolCallDelta, ToolCallStart
 
         opened.append("response")
         try:

@@ -391,6 +391,17 @@ async def test_Q4_what_was_followed_up_while_idle_enters_when_the_run_would_end(
     assert_settled(recorder)
 
 
+async def test_Q4_what_was_steered_while_idle_stays_queued_if_the_run_is_aborted_before_it() -> None:
+    """Aborted at `agent_start`, a run still tells its prompt, but takes nothing from a queue."""
+    agent, recorder = make_agent(ScriptedProvider())
+    agent.steer("s")
+    on(agent, "agent_start", lambda event: agent.abort())
+    await agent.prompt("go")
+    assert injected(recorder) == ["1 go"]
+    assert queued(agent) == ["s"]
+    assert_settled(recorder)
+
+
 async def test_Q4_what_is_steered_at_agent_start_waits_for_the_next_boundary() -> None:
     """Said during the run, not before it: it is no part of the first turn."""
     agent, recorder = make_agent(ScriptedProvider(*replies("a", "b")))
@@ -620,6 +631,15 @@ async def test_A8_a_limit_that_is_reached_by_the_last_turn_stops_nothing() -> No
     agent, recorder = make_agent(provider, tools=[nap], limits=limits)
     result = await agent.prompt("go")
     assert (result.outcome, result.reason) == ("completed", None)
+    assert_settled(recorder)
+
+
+async def test_A8_a_limit_that_is_reached_while_a_message_waits_stops_the_run() -> None:
+    """Completed is a run in which no message waits: with one in a queue the limit decides, and the message stays there."""
+    agent, recorder = make_agent(ScriptedProvider(*replies("a")), limits=Limits(max_turns=1))
+    agent.follow_up("f")
+    result = await agent.prompt("go")
+    assert (result.outcome, result.reason, queued(agent)) == ("stopped", "max_turns", ["f"])
     assert_settled(recorder)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -210,16 +211,14 @@ class Spans:
 
     def __init__(self) -> None:
         self.log: list[str] = []
-        self.recorder: Recorder | None = None
+        self.ended: list[str] = []
         self.ended_at_begin: dict[str, list[str]] = {}
 
     def tools(self) -> list[Tool]:
         async def work(id: str, seconds: float) -> str:
             """Work for a while."""
             self.log.append(f"begin {id}")
-            if self.recorder is not None:
-                events = self.recorder.events
-                self.ended_at_begin[id] = [e.tool_call_id for e in events if e.type == "tool_execution_end"]
+            self.ended_at_begin[id] = list(self.ended)
             await trio.sleep(seconds)
             self.log.append(f"end {id}")
             return id
@@ -256,11 +255,11 @@ async def test_T2_the_end_of_earlier_calls_has_been_told_when_a_serial_one_start
     spans = Spans()
     provider = ScriptedProvider(asks(*spans_of("abc", {"b": "alone"}, dict.fromkeys("abc", 1.0))), DONE)
     agent, recorder = make_agent(provider, tools=spans.tools())
-    spans.recorder = recorder
 
     async def slow(event: Event) -> None:
         if event.type == "tool_execution_end":
             await trio.sleep(10)
+            spans.ended.append(event.tool_call_id)
 
     agent.subscribe(slow)
     await agent.prompt("go")
@@ -494,6 +493,12 @@ async def broken(how: str) -> object:
     return object()
 
 
+@tool(writes=lambda arguments: [str(1 // 0)])
+async def nowhere() -> str:
+    """Fail to say which files it writes."""
+    return "never"
+
+
 async def failing(what: str) -> None:
     raise ValueError(what)
 
@@ -508,6 +513,8 @@ async def endless() -> str:
 def guard(call: ToolCall) -> Block | None:
     if call.id == "blocked":
         return Block("not on a Sunday")
+    if call.id == "answers nonsense":
+        return "yes"  # type: ignore[return-value]
     if call.id == "raises in the hook":
         raise LookupError("no such permission")
     return None
@@ -524,6 +531,8 @@ def guard(call: ToolCall) -> Block | None:
         (call("a", "echo", "[1]"), ["echo", "object"]),
         (call("blocked", "echo", {"v": "x"}), ["echo", "blocked", "not on a Sunday"]),
         (call("raises in the hook", "echo", {"v": "x"}), ["echo", "blocked", "LookupError", "no such permission"]),
+        (call("answers nonsense", "echo", {"v": "x"}), ["echo", "blocked", "TypeError", "str"]),
+        (call("a", "nowhere"), ["nowhere", "ZeroDivisionError"]),
         (call("a", "endless"), ["endless", "timed out after 5 s"]),
         (call("a", "broken", {"how": "raises"}), ["broken", "RuntimeError", "the disk is on fire"]),
         (call("a", "broken", {"how": "assert"}), ["broken", "AssertionError"]),
@@ -537,7 +546,7 @@ async def test_T5_what_goes_wrong_with_a_call_is_an_error_result_that_says_so(ba
         call("s1", "echo", {"v": "first"}),
         bad,
         call("s2", "nap", {"seconds": 60}),
-        tools=[echo, broken, endless, nap],
+        tools=[echo, broken, endless, nap, nowhere],
         hooks=Hooks(before_tool_call=guard),
     )
     found = results(recorder)
@@ -808,6 +817,29 @@ async def test_T8_two_calls_that_write_the_same_file_do_not_overlap_however_it_i
     assert [result.is_error for result in results(recorder).values()] == [False] * 3
 
 
+async def test_T8_the_file_of_replaced_arguments_is_the_one_that_counts(tmp_path: Path) -> None:
+    """A hook that sends a call to another file sends its lock there as well; a default path counts like a given one."""
+    writers = Writers()
+    x = str(tmp_path / "x")
+
+    @tool(writes=("path",))
+    async def default(word: str, path: str = x) -> str:
+        """Write to where it always writes."""
+        return str(await writers.append_tool()(path, word))
+
+    def redirect(call: ToolCall) -> Replace | None:
+        return Replace({"path": x, "word": "b"}) if call.id == "b" else None
+
+    steps = [
+        call("a", "append", {"path": x, "word": "a"}),
+        call("b", "append", {"path": str(tmp_path / "y"), "word": "b"}),
+        call("c", "default", {"word": "c"}),
+    ]
+    await run(*steps, tools=[writers.append_tool(), default], hooks=Hooks(before_tool_call=redirect))
+    assert one_by_one(writers.log, "abc")
+    assert (tmp_path / "x").read_text() == "a b c "
+
+
 async def test_T8_calls_that_write_different_files_run_in_parallel(tmp_path: Path) -> None:
     """The lock is one for each file, not one for all."""
     writers = Writers()
@@ -993,6 +1025,33 @@ async def test_T8_locks_taken_at_run_time_promise_exclusion(tmp_path: Path) -> N
         *[call(word, "lock_and_write", {"path": str(path), "word": word}) for word in "abc"], tools=[lock_and_write]
     )
     assert sorted(path.read_text().split()) == ["a", "b", "c"]
+
+
+@pytest.mark.real_time
+async def test_T8_sync_tools_hold_the_same_locks(tmp_path: Path) -> None:
+    """A function in a thread excludes other writers too, by its declared files and by those it locks while it runs."""
+    path = tmp_path / "x"
+
+    @tool(writes=("path",))
+    def declared(path: str, word: str) -> str:
+        """Append a word."""
+        old = Path(path).read_text() if Path(path).exists() else ""
+        time.sleep(0.02)
+        Path(path).write_text(f"{old}{word} ")
+        return "ok"
+
+    @tool
+    def taken(path: str, word: str, ctx: ToolContext) -> str:
+        """Lock a file, then append a word."""
+        with ctx.lock_files(path):
+            return declared(path, word)
+
+    names = {"a": "declared", "b": "taken", "c": "declared", "d": "taken"}
+    recorder = await run(
+        *[call(word, name, {"path": str(path), "word": word}) for word, name in names.items()], tools=[declared, taken]
+    )
+    assert sorted(path.read_text().split()) == ["a", "b", "c", "d"]
+    assert [result.text for result in results(recorder).values()] == ["ok"] * 4
 
 
 @pytest.mark.parametrize("first", ["declared", "taken"])

@@ -342,7 +342,7 @@ async def test_B010_the_partial_answer_is_kept_told_and_sent(tmp_path: Path) -> 
 async def test_B011_the_model_is_told_that_work_was_interrupted_and_may_be_half_done(
     interrupted: bool, tmp_path: Path
 ) -> None:
-    """After an abort the next request says of the call that it may have partly run; after an ordinary end it does not."""
+    """After an abort the next request says of the call that it may have partly run; after an ordinary end not."""
     counter = tmp_path / "counter"
 
     @tool
@@ -373,7 +373,7 @@ async def test_B011_the_model_is_told_that_work_was_interrupted_and_may_be_half_
 @pytest.mark.real_time
 @pytest.mark.parametrize("how", ["abort", "cancel"])
 async def test_B015_a_cancelled_run_is_filed_as_aborted_and_the_filing_itself_happens(how: str, tmp_path: Path) -> None:
-    """Event, result and log all say aborted; a subscriber that awaits real writes is not cut off by the cancellation."""
+    """Event, result and log all say aborted; a subscriber that awaits real writes is not cut off."""
     log = trio.Path(tmp_path / "log.jsonl")
 
     async def write(event: Event) -> None:
@@ -382,14 +382,23 @@ async def test_B015_a_cancelled_run_is_filed_as_aborted_and_the_filing_itself_ha
             await file.write(encode_line(event) + "\n")
         await trio.sleep(0.005)
 
-    agent, recorder = make_agent(ScriptedProvider([call("c1", "wait"), finish("tool_use")]), tools=[wait])
+    started = trio.Event()
+
+    @tool
+    async def work() -> str:
+        """Start and never end."""
+        started.set()
+        await trio.sleep_forever()
+        return "never"
+
+    agent, recorder = make_agent(ScriptedProvider([call("c1", "work"), finish("tool_use")]), tools=[work])
     agent.subscribe(write)
     result = None
     with trio.CancelScope() as scope:
         async with trio.open_nursery() as nursery:
 
             async def stop() -> None:
-                await trio.sleep(0.1)
+                await started.wait()
                 if how == "abort":
                     agent.abort()
                 else:

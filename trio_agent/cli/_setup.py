@@ -22,7 +22,7 @@ from ._usage import UsageError
 if TYPE_CHECKING:
     from .._provider import Provider
 
-_EMBEDDED_LIMIT = 4_000  # characters of a file; a model of that size loses the thread beyond
+_EMBEDDED_LIMIT = 2_000  # characters of a file; a model of that size loses the thread beyond
 
 
 def read_prompt(options: RunOptions) -> str:

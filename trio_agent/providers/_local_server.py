@@ -83,9 +83,8 @@ def _serve(settings: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
     params.ui = False
     params.endpoint_slots = False
     params.verbosity = _ERRORS_ONLY
-    if settings["threads"]:
-        params.cpuparams.n_threads = settings["threads"]
-        params.cpuparams_batch.n_threads = settings["threads"]
+    for share in (params.cpuparams, params.cpuparams_batch):
+        share.n_threads = settings["threads"]
     server = xllamacpp.Server(params)
     url = str(server.listening_address)
     _fetch(url, "/health", settings["key"])

@@ -83,7 +83,6 @@ class Memory:
     doubts: list[Doubt] = attrs.Factory(list[Doubt])
     # the turn
     turn: int = 0
-    reasoned: bool = False  # there is something for the model to answer
     standing: AssistantMessage | None = None
     retries: int = 0
     waiting: int = 0
@@ -154,14 +153,12 @@ class Memory:
         self.turns += 1
         behind = self.last
         self._begin_turn(event.turn)
-        self.reasoned = self.turns == 1 or (behind is not None and bool(behind.tool_calls))
         if behind is not None and behind.stop_reason in FAILURES:
             self.closings += 1
             self.must_close = "F1"
 
     def _begin_turn(self, turn: int) -> None:
         self.turn = turn
-        self.reasoned = False
         self.standing = self.open = self.must_close = None
         self.retries = self.thresholds = self.overflows = 0
         self._take_calls(())
@@ -202,8 +199,6 @@ class Memory:
                 used = self.used.get(message.tool_call_id)
                 if used is not None:
                     used.answered_at = at
-        else:
-            self.reasoned = True
 
     def _hold_answer(self, message: AssistantMessage, at: int) -> None:
         self.standing = message

@@ -10,10 +10,8 @@ from typing import Final
 
 from .._events import (
     AgentEnd,
-    CompactionStart,
     MessageEnd,
     MessageStart,
-    RetryStart,
     TurnEnd,
     TurnStart,
 )
@@ -116,22 +114,6 @@ def _a_failure_says_why(_memory: Memory, event: MessageEnd) -> str | None:
     message = event.message
     mute = isinstance(message, AssistantMessage) and message.stop_reason in FAILURES and message.error_message is None
     return "it ended in failure without an error_message" if mute else None
-
-
-@REGISTER.on("Q1", MessageEnd)
-def _a_request_has_a_reason(memory: Memory, event: MessageEnd) -> str | None:
-    return _needs_a_reason(memory) if _is_success(event) else None
-
-
-@REGISTER.on("Q1", RetryStart, CompactionStart)
-def _an_attempt_has_a_reason(memory: Memory, _event: object) -> str | None:
-    return _needs_a_reason(memory)
-
-
-def _needs_a_reason(memory: Memory) -> str | None:
-    if memory.reasoned:
-        return None
-    return "the model was asked again with no results and no message to answer; the run should have ended"
 
 
 def _is_success(event: MessageEnd) -> bool:
