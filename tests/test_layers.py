@@ -107,7 +107,9 @@ def resolved(module: str, node: ast.ImportFrom) -> set[str]:
         return {".".join(base)}
     if node.module:  # a package of ours
         return {".".join([*base, "__init__"])}
-    return {".".join([*base, alias.name]) for alias in node.names}
+    named = {".".join([*base, alias.name]) for alias in node.names}
+    # `from .. import Agent` takes a name from the package itself
+    return {name if name in MODULES else ".".join([*base, "__init__"]) for name in named}
 
 
 def ours(modules: set[str]) -> set[str]:

@@ -635,7 +635,7 @@ async def test_A8_a_limit_that_is_reached_by_the_last_turn_stops_nothing() -> No
 
 
 async def test_A8_a_limit_that_is_reached_while_a_message_waits_stops_the_run() -> None:
-    """Completed is a run in which no message waits: with one in a queue the limit decides, and the message stays there."""
+    """A run is completed if no message waits: with one in a queue the limit decides, and the message stays there."""
     agent, recorder = make_agent(ScriptedProvider(*replies("a")), limits=Limits(max_turns=1))
     agent.follow_up("f")
     result = await agent.prompt("go")

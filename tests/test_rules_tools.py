@@ -308,6 +308,27 @@ async def test_T3_ends_come_in_completion_order_and_once_for_each_start() -> Non
     assert [line.split(" ")[1] for line in recorder.lines_of("tool_execution_end")] == ["c1", "c2", "c3"]
 
 
+async def test_T3_ends_that_came_during_a_slow_delivery_keep_their_order() -> None:
+    """What ended while a subscriber was still busy is told in the order in which it ended, reports included."""
+
+    @tool
+    async def late(seconds: float, ctx: ToolContext) -> str:
+        """Report, then end."""
+        await trio.sleep(seconds)
+        await ctx.update(f"{seconds:g}")
+        return "done"
+
+    provider = ScriptedProvider(
+        asks(call("a", "late", {"seconds": 1}), call("c", "nap", {"seconds": 4}), call("b", "nap", {"seconds": 3})),
+        DONE,
+    )
+    agent, recorder = make_agent(provider, tools=[late, nap])
+    on(agent, "tool_execution_update", lambda event: trio.sleep(100))
+    await agent.prompt("go")
+    assert [line.split(" ")[1] for line in recorder.lines_of("tool_execution_end")] == ["b", "c", "a"]
+    assert_settled(recorder)
+
+
 async def test_T3_updates_lie_between_start_and_end() -> None:
     """What a tool reports is told while it runs, each report before the tool goes on."""
     log: list[str] = []

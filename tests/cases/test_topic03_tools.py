@@ -532,7 +532,7 @@ async def test_B042_sync_tools_block_nobody() -> None:
 
 
 async def test_B045_a_tool_that_hangs_is_timed_out_and_nobody_else_is_touched() -> None:
-    """The error says timed out after 5 s, not aborted; the run goes on, and it was not the tool's own scope that caught it."""
+    """The error says timed out after 5 s, not aborted; the run goes on; the tool's own scope caught nothing."""
     scopes: list[trio.CancelScope] = []
 
     @tool(timeout=5)

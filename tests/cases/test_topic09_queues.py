@@ -84,7 +84,7 @@ async def test_B109_a_message_that_is_steered_while_the_last_answer_streams_is_a
 
 
 async def test_B112_a_queued_message_is_delivered_once() -> None:
-    """The queue is empty from the message's `message_start` on, so who drains it at the end of the run finds nothing."""
+    """The queue is empty from the message's `message_start` on: who drains it at the end of the run finds nothing."""
     agent, recorder = make_agent(ScriptedProvider([call("c1", "nap"), finish("tool_use")], *answers("ok")), tools=[nap])
     on(agent, "tool_execution_start", lambda event: agent.steer("x"))
     left: list[str] = []

@@ -98,20 +98,24 @@ def _append(out: list[Message], message: UserMessage | AssistantMessage) -> None
 
 
 def _joined(first: UserMessage, content: Iterable[UserBlock]) -> UserMessage:
-    """Both as one message, texts that meet made one block: not every server takes a list of blocks."""
-    blocks = [*first.content]
-    for block in (Text("\n\n"), *content):
+    return UserMessage(_fused([*first.content, Text("\n\n"), *content]))
+
+
+def _fused(content: Iterable[UserBlock]) -> Iterable[UserBlock]:
+    """The blocks with texts that meet made one: not every server takes a list of them."""
+    blocks: list[UserBlock] = []
+    for block in content:
         if isinstance(block, Text) and blocks and isinstance(last := blocks[-1], Text):
             blocks[-1] = Text(last.text + block.text)
         else:
             blocks.append(block)
-    return UserMessage(blocks)
+    return blocks
 
 
-def _result(message: ToolResultMessage, call: ToolCall | None) -> tuple[UserBlock, ...]:
+def _result(message: ToolResultMessage, call: ToolCall | None) -> Iterable[UserBlock]:
     verb = "failed" if message.is_error else "returned"
     arguments = f" {call.raw}" if call is not None else ""
-    return (Text(f"{message.tool_name}{arguments} {verb}:\n"), *message.content)
+    return _fused([Text(f"{message.tool_name}{arguments} {verb}:\n"), *message.content])
 
 
 def _spoken_json(message: AssistantMessage) -> str:
