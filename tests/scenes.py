@@ -12,7 +12,19 @@ from typing import Any, TypeVar
 import trio
 import trio.testing
 
-from trio_agent import Agent, AgentState, AssistantMessage, Event, Message, MessageEnd, Provider, ToolResultMessage
+from trio_agent import (
+    Agent,
+    AgentState,
+    AssistantMessage,
+    Event,
+    Message,
+    MessageEnd,
+    Provider,
+    ToolExecutionEnd,
+    ToolExecutionStart,
+    ToolExecutionUpdate,
+    ToolResultMessage,
+)
 from trio_agent.testing import check_trace, render
 
 T = TypeVar("T")
@@ -87,6 +99,12 @@ def assert_settled(recorder: Recorder) -> None:
 def said(messages: Iterable[Message]) -> list[str]:
     """Messages as the lines that `render` makes of their ends: `user "hi"`, `tool_result c1 ok "x"`."""
     return [line.removeprefix("message_end ") for line in render([MessageEnd(message) for message in messages])]
+
+
+def executions(events: Iterable[Event]) -> list[str]:
+    """What was told of tool calls, in order: `start a`, `update a`, `end a`."""
+    told = (ToolExecutionStart, ToolExecutionUpdate, ToolExecutionEnd)
+    return [f"{e.type.removeprefix('tool_execution_')} {e.tool_call_id}" for e in events if isinstance(e, told)]
 
 
 def assert_paired(messages: Iterable[Message]) -> None:

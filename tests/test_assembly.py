@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
@@ -42,7 +42,7 @@ def message_of(*chunks: Any, used_ids: set[str] | None = None) -> AssistantMessa
 
 
 def call_ids(*ids: str | None, used: set[str] | None = None) -> list[str]:
-    starts = [ToolCallStart(index, id, "echo") for index, id in enumerate(ids)]  # type: ignore[arg-type]
+    starts = [ToolCallStart(index, id, "echo") for index, id in enumerate(ids)]
     return [call.id for call in message_of(*starts, used_ids=used).tool_calls]
 
 
@@ -164,9 +164,12 @@ def test_F6_a_usage_report_may_come_behind_the_end_marker_and_replaces_an_earlie
         ([RedactedThinking(0, "a"), RedactedThinking(0, "b")], "block 0 was opened by RedactedThinking"),
         ([ToolCallDelta(0, "{}")], "block 0, which is no tool call"),
         ([TextDelta(0, "a"), ToolCallDelta(0, "{}")], "block 0, which is no tool call"),
-        ([TextDelta(0, b"a")], "carries bytes where text belongs"),
-        ([ThinkingDelta(0, None)], "carries NoneType where text belongs"),
-        ([ToolCallStart(0, "c1", "echo"), ToolCallDelta(0, {"a": 1})], "carries dict where JSON text belongs"),
+        ([TextDelta(0, cast("Any", b"a"))], "carries bytes where text belongs"),
+        ([ThinkingDelta(0, cast("Any", None))], "carries NoneType where text belongs"),
+        (
+            [ToolCallStart(0, "c1", "echo"), ToolCallDelta(0, cast("Any", {"a": 1}))],
+            "carries dict where JSON text belongs",
+        ),
         (["hi"], "str is no chunk"),
         ([None], "NoneType is no chunk"),
     ],
@@ -249,7 +252,7 @@ def test_L4_the_message_at_a_moment_is_made_of_what_was_told_until_then(pieces: 
         blocks = dict(zip(told, assembly.message_at(length).content, strict=True))
         for index, text in told.items():
             block = blocks[index]
-            shown = block.raw if isinstance(block, ToolCall) else block.text  # type: ignore[union-attr]
+            shown = block.raw if isinstance(block, ToolCall) else block.text
             assert shown == (ToolCall("", "", raw=text).raw if index in (4, 5) else text)
 
 

@@ -445,7 +445,13 @@ async def test_L4_an_event_that_was_kept_shows_the_message_as_it_was_then() -> N
     """Kept and read later, `message_update` shows the message as it was at that event, not as it became."""
     agent, recorder = make_agent(ScriptedProvider([text("a", "b"), text("c"), finish()]))
     then: list[str] = []
-    agent.subscribe(lambda event: then.append(event.message.text) if isinstance(event, MessageUpdate) else None)
+
+    def listener(event: Event) -> None:
+        if isinstance(event, MessageUpdate):
+            assert event.message is not None
+            then.append(event.message.text)
+
+    agent.subscribe(listener)
     await agent.prompt("go")
     kept = [event.message.text for event in recorder.events if isinstance(event, MessageUpdate) and event.message]
     assert kept == then == ["a", "ab", "abc"]
@@ -901,9 +907,9 @@ async def test_P3_leaving_a_wait_by_whatever_way_leads_to_turn(phase: str, way: 
 @pytest.mark.parametrize("phase", ["turn", "retry", "compaction"])
 async def test_P3_abort_works_in_every_phase(phase: str) -> None:
     """An abort ends the run at once in every phase: nobody waits for the retry or the summary."""
-    replies: list[Any] = {"turn": [stall()], "retry": [BUSY], "compaction": [text("hi"), finish()]}[phase]
+    replies: dict[str, list[Any]] = {"turn": [stall()], "retry": [BUSY], "compaction": [text("hi"), finish()]}
     agent, recorder = make_agent(
-        ScriptedProvider(replies),
+        ScriptedProvider(replies[phase]),
         retry=RetryPolicy(base_delay=60, jitter=False),
         compaction=Shorten(seconds=60) if phase == "compaction" else None,
         messages=[UserMessage("old")],
@@ -1025,12 +1031,10 @@ async def test_P4_no_child_process_of_the_run_is_left() -> None:
     @tool
     async def shell(ctx: ToolContext) -> str:
         """Run something that takes long."""
-        code = "import time; print('up', flush=True); time.sleep(100)"
+        sleep_long = [sys.executable, "-c", "import time; time.sleep(100)"]
         async with trio.open_nursery() as nursery:
             process: trio.Process = await nursery.start(
-                lambda task_status: trio.run_process(
-                    [sys.executable, "-c", code], stdout=sys.stderr.fileno(), task_status=task_status
-                )
+                lambda task_status: trio.run_process(sleep_long, task_status=task_status)
             )
             processes.append(process)
             await ctx.update("up")

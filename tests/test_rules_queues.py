@@ -146,7 +146,7 @@ async def test_Q1_a_custom_message_can_be_steered_and_the_model_does_not_see_it(
 @pytest.mark.parametrize("how", ["abort", "cancel", "provider fails", "subscriber fails", "stopped"])
 async def test_Q2_none_is_lost_to_the_end_of_a_run(how: str) -> None:
     """What was queued during a run that ends early is still in its queue, in order; the next run delivers it once."""
-    first = (
+    first: list[Any] = (
         [text("a"), ProviderError("authentication", "no key")]
         if how == "provider fails"
         else [text("a"), sleep(5), finish()]

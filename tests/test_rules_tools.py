@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import trio
-from scenes import Recorder, assert_paired, assert_settled, make_agent, on, said
+from scenes import Recorder, assert_paired, assert_settled, executions, make_agent, on, said
 
 from trio_agent import (
     AssistantMessage,
@@ -145,11 +145,7 @@ async def test_T1_a_call_that_preparation_refused_has_its_end_at_once(refused: S
 async def test_T1_a_refusal_in_the_middle_lets_the_calls_before_it_wait_for_the_preparation_of_all() -> None:
     """Execution begins when all calls have been prepared, also those behind a refused one."""
     recorder = await run(call("a", "echo", {"v": "x"}), call("b", "nope"), call("c", "echo", {"v": "z"}), tools=[echo])
-    kinds = [
-        f"{event.type.removeprefix('tool_execution_')} {event.tool_call_id}"
-        for event in recorder.events
-        if event.type.startswith("tool_execution")
-    ]
+    kinds = executions(recorder.events)
     assert kinds[:4] == ["start a", "start b", "end b", "start c"]
     assert sorted(kinds[4:]) == ["end a", "end c"]
 
@@ -634,13 +630,7 @@ async def test_T6_calls_of_a_message_that_ended_with_length_are_not_executed() -
         hooks=Hooks(before_tool_call=lambda call: asked.append(call.id), after_tool_result=asked.append),
     )
     assert asked == []
-    kinds = [(e.type, e.tool_call_id) for e in recorder.events if e.type.startswith("tool_execution")]
-    assert kinds == [
-        ("tool_execution_start", "a"),
-        ("tool_execution_end", "a"),
-        ("tool_execution_start", "b"),
-        ("tool_execution_end", "b"),
-    ]
+    assert executions(recorder.events) == ["start a", "end a", "start b", "end b"]
     for result in results(recorder).values():
         assert result.is_error
         assert "limit" in result.text
@@ -841,12 +831,13 @@ async def test_T8_two_calls_that_write_the_same_file_do_not_overlap_however_it_i
 async def test_T8_the_file_of_replaced_arguments_is_the_one_that_counts(tmp_path: Path) -> None:
     """A hook that sends a call to another file sends its lock there as well; a default path counts like a given one."""
     writers = Writers()
+    write: Any = writers.append_tool()
     x = str(tmp_path / "x")
 
     @tool(writes=("path",))
     async def default(word: str, path: str = x) -> str:
         """Write to where it always writes."""
-        return str(await writers.append_tool()(path, word))
+        return str(await write(path, word))
 
     def redirect(call: ToolCall) -> Replace | None:
         return Replace({"path": x, "word": "b"}) if call.id == "b" else None

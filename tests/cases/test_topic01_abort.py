@@ -319,7 +319,7 @@ async def test_B010_the_partial_answer_is_kept_told_and_sent(tmp_path: Path) -> 
     on(agent, "message_update", lambda event: agent.abort(), nth=2)
     await agent.prompt("go")
     [ended] = [e.message for e in recorder.events if isinstance(e, MessageEnd) and e.message.role == "assistant"]
-    assert (ended.text, ended.stop_reason) == ("Hello", "aborted")  # type: ignore[union-attr]
+    assert (ended.text, ended.stop_reason) == ("Hello", "aborted")
 
     logged = [decode(json.loads(line)) for line in (await log.read_text("utf-8")).splitlines()]
     assert logged == list(agent.state.messages)

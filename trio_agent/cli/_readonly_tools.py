@@ -81,16 +81,19 @@ def _list_dir(root: Path, path: str) -> str:
 
 
 def _read_file(root: Path, path: str, first_line: int, limit: int) -> str:
-    real = _inside(root, path)
-    # Not to be led elsewhere by a link that came meanwhile, and not to wait for who would write to a named pipe.
-    descriptor = os.open(real, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
-    with open(descriptor, encoding="utf-8", errors="replace", newline="") as file:
+    def open_regular(real: str, flags: int) -> int:
+        # Not to be led elsewhere by a link that came meanwhile, and not to wait for who would write to a named pipe.
+        descriptor = os.open(real, flags | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            os.close(descriptor)
             raise ValueError(f"{path!r} is no file; list_dir shows what is in a folder")
-        for _ in range(first_line - 1):
-            if not _skip_line(file, limit):
-                raise ValueError(f"{path!r} has no line {first_line}")
-        text = file.read(limit + 1)
+        return descriptor
+
+    with open(_inside(root, path), encoding="utf-8", errors="replace", newline="", opener=open_regular) as file:
+        skipped = all(_skip_line(file, limit) for _ in range(first_line - 1))
+        text = file.read(limit + 1) if skipped else ""
+    if not text and first_line > 1:
+        raise ValueError(f"{path!r} has no line {first_line}")
     if "\0" in text:
         raise ValueError(f"{path!r} is no text file")
     return text if len(text) <= limit else _cut(text[:limit], first_line)

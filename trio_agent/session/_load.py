@@ -38,7 +38,7 @@ def load_session(path: str | os.PathLike[str], *, longest_line: int = LONGEST_LI
     if rebuild.problems and not known and not _may_be_torn(place):
         raise NotASessionError(f"{place} is no session: {rebuild.problems[0]}")
     if rebuild.problems:
-        _log.warning("%s: passed over %d lines; %s", place, len(rebuild.problems), rebuild.problems[0])
+        _log.warning("%s: %d lines are damaged or unknown; %s", place, len(rebuild.problems), rebuild.problems[0])
     return rebuild.finish(place)
 
 
@@ -62,7 +62,7 @@ def _take(rebuild: Rebuild, line: Line) -> bool:
         return False
     data = line.data.strip(_BLANK)
     if b"\0" in line.data:
-        rebuild.report(line.number, f"{line.data.count(0)} NUL bytes, as a crash of the machine leaves them")
+        rebuild.note(line.number, f"{line.data.count(0)} NUL bytes, as a crash of the machine leaves them")
     if not data:
         return False
     try:

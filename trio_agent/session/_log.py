@@ -122,7 +122,7 @@ class SessionLog:
 
     def _open(self) -> None:
         flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0)
-        self._descriptor = os.open(self.path, flags, 0o666)
+        self._descriptor = os.open(self.path, flags, 0o600)  # conversations are private
         begun = check_is_session(self.path)
         if not self._ends_whole():
             # What was torn off stays, on a line of its own; a record that lacks its newline alone is whole again.

@@ -76,8 +76,12 @@ class Rebuild:
 
     def report(self, line: int, text: str) -> None:
         """A line that could not be used."""
-        self.problems.append(Problem(line, text))
+        self.note(line, text)
         self._lost += 1
+
+    def note(self, line: int, text: str) -> None:
+        """Something that is wrong with a line, and costs no message."""
+        self.problems.append(Problem(line, text))
 
     def add(self, line: int, record: Record) -> None:
         """The next record. Those that change no history are passed over."""
@@ -118,11 +122,8 @@ class Rebuild:
         """Keep a result for its call. It is told twice: when the call ends, and when history takes it."""
         if any(call.id == result.tool_call_id for call in self._open):
             self._results[result.tool_call_id] = result
-        elif not self._is_told_again(result):
-            self.problems.append(Problem(line, f"the result of the call {result.tool_call_id!r}, which is not there"))
-
-    def _is_told_again(self, result: ToolResultMessage) -> bool:
-        return not self._open and self._results.get(result.tool_call_id) == result
+        else:
+            self.note(line, f"the result of the call {result.tool_call_id!r}, which is not there")
 
     def _close(self) -> None:
         """Put the results of the open calls behind their message, in call order; make up what is missing."""
