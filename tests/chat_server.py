@@ -22,7 +22,7 @@ def text(said: str) -> list[Part]:
     return [*[{"content": char} for char in said], "stop"]
 
 
-def call(name: str, **arguments: Any) -> list[Part]:
+def call(name: str, /, **arguments: Any) -> list[Part]:
     """An answer that calls a tool."""
     function = {"name": name, "arguments": json.dumps(arguments)}
     return [{"tool_calls": [{"index": 0, "id": "c1", "type": "function", "function": function}]}, "tool_calls"]

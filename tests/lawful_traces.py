@@ -1,7 +1,7 @@
 """Random lawful traces, as data: every shape of run that the specification allows, and what may be changed unseen.
 
-Here lives a generator that knows the rules by heart and runs no kernel, so that judge and kernel can both be held to it.
-The properties themselves are in `test_judge_traces.py`.
+Here lives a generator that knows the rules by heart and runs no kernel, so that judge and kernel can both be held to
+it. The properties themselves are in `test_judge_traces.py`.
 """
 
 from __future__ import annotations
@@ -306,7 +306,7 @@ def harmless(events: Sequence[Event], mutated: Sequence[Event], how: str, at: in
 
     - `nothing changed`: two equal events were swapped
     - `same words`: the updates of each message still add up to the same blocks in the same order
-    - `a report`: what a running tool reports is nobody's to check; its reports may come again, be missing, or change places
+    - `a report`: what a running tool reports is nobody's to check; reports may come again, be missing, or change places
     - `independent calls`: events of two calls that run side by side
     - `refused or failed`: a call that ends in an error before the next start was refused, behind it it failed
     - `aborted`: in a run that failed, calls end in errors at any moment of the preparation

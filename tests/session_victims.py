@@ -17,9 +17,9 @@ from pathlib import Path
 import trio
 
 from trio_agent import Agent, AssistantMessage, Event, MessageEnd, ToolExecutionEnd, ToolResultMessage, encode, tool
+from trio_agent._chunks import Finish, TextDelta, ToolCallDelta, ToolCallStart
 from trio_agent._provider import Send
 from trio_agent._request import ModelRequest
-from trio_agent._chunks import Finish, TextDelta, ToolCallDelta, ToolCallStart
 from trio_agent.session import SessionLog, load_session
 
 

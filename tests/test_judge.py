@@ -124,41 +124,6 @@ def test_the_checker_raises_at_the_first_unlawful_event() -> None:
     assert "turn_start" in violation.expected
 
 
-# What a swap of neighbours may leave lawful: independent tools, and what a trace cannot show.
-HARMLESS = {"tool_execution_start", "tool_execution_end", "message_update"}
-
-
-@settings(max_examples=300)
-@given(data=st.data())
-def test_a_mutated_trace_is_unlawful(data: st.DataObject) -> None:
-    """Swapping, dropping or repeating an event of a lawful run breaks a rule, but for the harmless kinds."""
-    events = real_trace_once()
-    at = data.draw(st.integers(0, len(events) - 2))
-    kind = data.draw(st.sampled_from(["swap", "drop", "repeat"]))
-    mutated = list(events)
-    if kind == "swap":
-        mutated[at], mutated[at + 1] = mutated[at + 1], mutated[at]
-    elif kind == "drop":
-        del mutated[at]
-    else:
-        mutated.insert(at, mutated[at])
-    touched = {events[at].type, events[at + 1].type} if kind == "swap" else {events[at].type}
-    if kind == "swap" and touched <= HARMLESS:
-        return
-    if isinstance(events[at], MessageUpdate) and not getattr(events[at].delta, "json", "some"):
-        return  # the first sign of a call says nothing yet
-    assert check_trace(mutated, complete=True), f"{kind} at {at}: {touched}"
-
-
-_kept: list[list[Event]] = []
-
-
-def real_trace_once() -> list[Event]:
-    if not _kept:
-        _kept.append(real_trace())
-    return _kept[0]
-
-
 def walk(data: st.DataObject) -> Iterator[Event]:
     """A random walk over events: mostly what the kernel's tables allow, now and then what they do not."""
     core = Lifecycle()
@@ -263,7 +228,7 @@ def test_check_of_a_lawful_file_says_so(tmp_path: Path, capsys: pytest.CaptureFi
     """A lawful file gives exit code 0 and a summary."""
     events = real_trace()
     assert check([write_trace(tmp_path / "a.jsonl", events)]) == 0
-    assert capsys.readouterr().out == f"1 files, {len(events)} events, 0 violations\n"
+    assert capsys.readouterr().out == f"1 file, {len(events)} events, 0 violations\n"
 
 
 def test_check_of_an_unlawful_file_names_rule_and_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -273,7 +238,7 @@ def test_check_of_an_unlawful_file_names_rule_and_line(tmp_path: Path, capsys: p
     assert check([file]) == 1
     line, summary = capsys.readouterr().out.splitlines()
     assert line.startswith(f"{file}:{len(events) + 1}: L1 at event {len(events)}:")
-    assert summary.endswith("1 violations (L1)")
+    assert summary.endswith(", 1 violation (L1)")
 
 
 def test_check_as_json_has_an_object_per_violation(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -25,12 +25,13 @@ from trio_agent import (
     MessageUpdate,
     ProviderError,
     TextDelta,
+    ToolCallStart,
     ToolExecutionEnd,
     UserMessage,
     tool,
 )
 from trio_agent._chunks import Chunk
-from trio_agent._request import ModelRequest, ModelSettings
+from trio_agent._request import ModelRequest, ModelSettings, ToolSpec
 from trio_agent.providers._extras import check_installed, needs
 from trio_agent.providers._local import EMBEDDED_SETTINGS, Local, LocalModelError, _merged
 from trio_agent.providers._local_model import checked, embedded_model
@@ -118,6 +119,38 @@ async def test_a_run_with_a_tool_completes_every_time() -> None:
             assert [(end.tool_name in question, end.is_error) for end in ends] == [(True, False)]
             assert len([event for event in events if isinstance(event, MessageUpdate)]) > 3
             assert result.usage.total
+
+
+TREE = {
+    "type": "object",
+    "properties": {"kids": {"type": "array", "items": {"$ref": "#/$defs/Node"}, "maxItems": 2}, "self": {"$ref": "#"}},
+    "required": ["kids"],
+    "$defs": {"Node": {"type": "object", "properties": {"kids": {"type": "array", "items": {"$ref": "#/$defs/Node"}}}}},
+}
+ODD = {
+    "type": "object",
+    "properties": {
+        "a": {"type": "string", "pattern": "[a-z]+", "format": "uri"},
+        "b": True,
+        "c": {"oneOf": [{"type": "null"}, {"const": 3}], "default": None},
+        "d": {"type": "array", "prefixItems": [{"type": "integer"}], "items": False},
+        "e": {"type": ["string", "null"], "enum": ["x", None]},
+        "f": {"$ref": "#/$defs/none"},
+        "g": {"type": "number", "exclusiveMinimum": 0, "multipleOf": 0.5},
+    },
+    "required": ["a", "c", "e"],
+    "patternProperties": {"^x": {}},
+}
+
+
+@model_test
+@pytest.mark.parametrize("schema", [TREE, ODD, {}, {"type": "object"}, {"additionalProperties": {"type": "integer"}}])
+async def test_the_server_makes_a_grammar_of_every_schema(schema: dict[str, Any]) -> None:
+    """Whatever a tool's schema says, the request is taken and a call of the tool comes of it."""
+    settings = ModelSettings(temperature=0.0, max_output_tokens=48, tool_choice="required")
+    async with Local() as provider:
+        chunks = await ask(provider, "Go on.", tools=(ToolSpec("t", "Do it.", schema),), settings=settings)
+    assert [chunk.name for chunk in chunks if isinstance(chunk, ToolCallStart)] == ["t"]
 
 
 @model_test

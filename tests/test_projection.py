@@ -374,7 +374,7 @@ class _CountingHistory(History[Message]):
 
         class Items(list[Message]):
             def __getitem__(self, index):  # type: ignore[no-untyped-def, override]
-                counting.looks += 1
+                counting.looks += len(range(*index.indices(len(self)))) if isinstance(index, slice) else 1
                 return super().__getitem__(index)
 
         self._items = Items()

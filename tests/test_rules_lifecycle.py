@@ -725,6 +725,17 @@ async def test_L6_configure_shows_at_the_next_turn_start() -> None:
     assert_settled(recorder)
 
 
+@pytest.mark.parametrize("when", ["turn_end", "agent_end"])
+async def test_L6_what_was_configured_in_the_last_turn_shows_once_idle(when: str) -> None:
+    """With no turn left to begin, it shows once the agent is idle; the run's own events still have the old one."""
+    agent, recorder = make_agent(ScriptedProvider([text("hi"), finish()]))
+    on(agent, when, lambda event: agent.configure(model="m2"))
+    await agent.prompt("go")
+    assert {state.model for state in recorder.states} == {"m"}
+    assert agent.state.model == "m2"
+    assert_settled(recorder)
+
+
 def test_L6_configure_shows_at_once_when_idle() -> None:
     """When idle, what is configured shows at once, and what was not named stays."""
     agent, _ = make_agent(ScriptedProvider(), system_prompt="old")

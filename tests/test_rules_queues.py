@@ -124,6 +124,17 @@ async def test_Q1_follow_ups_enter_only_when_the_run_would_end() -> None:
     assert_settled(recorder)
 
 
+async def test_Q1_what_is_steered_in_the_wait_before_a_retry_does_not_change_the_request() -> None:
+    """A retry lies within its turn: the same request is sent again, and the message enters the next turn."""
+    provider = ScriptedProvider([ProviderError("overloaded", "busy")], *replies("a", "b"))
+    agent, recorder = make_agent(provider, retry=RetryPolicy(base_delay=1, jitter=False))
+    on(agent, "retry_start", lambda event: agent.steer("s"))
+    await agent.prompt("go")
+    assert said(provider.requests[0].messages) == said(provider.requests[1].messages) == ['user "go"']
+    assert injected(recorder) == ["1 go", "2 s"]
+    assert_settled(recorder)
+
+
 async def test_Q1_a_custom_message_can_be_steered_and_the_model_does_not_see_it() -> None:
     """An application's own message goes the same way as a user's, into history and not into the request."""
     provider = ScriptedProvider(*replies("a", "b"))

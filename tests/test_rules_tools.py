@@ -358,6 +358,29 @@ async def test_T3_updates_lie_between_start_and_end() -> None:
     assert_settled(recorder)
 
 
+async def test_T3_a_report_whose_sender_was_cut_off_is_told_before_the_end_or_never() -> None:
+    """A tool that does not wait for its own report may lose it, but it is never told behind the call's end."""
+
+    @tool
+    async def hasty(ctx: ToolContext) -> str:
+        """Report in a child task, and cancel that."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(ctx.update, ctx.call_id)
+            await trio.lowlevel.checkpoint()
+            await trio.lowlevel.checkpoint()
+            nursery.cancel_scope.cancel()
+        return "done"
+
+    provider = ScriptedProvider(asks(*[call(id, "hasty") for id in "abc"]), DONE)
+    agent, recorder = make_agent(provider, tools=[hasty])
+    on(agent, "tool_execution_update", lambda event: trio.sleep(5))
+    assert (await agent.prompt("go")).outcome == "completed"
+    told = executions(recorder.events)
+    assert sorted(line for line in told if "end" in line) == ["end a", "end b", "end c"]
+    assert all(told.index(f"update {id}") < told.index(f"end {id}") for id in "abc" if f"update {id}" in told)
+    assert_settled(recorder)
+
+
 async def test_a_late_update_is_dropped() -> None:
     """T3: an update behind the end is dropped, silently, while the run goes on and when it is over."""
     kept: list[ToolContext] = []
@@ -726,6 +749,19 @@ async def test_T7_ids_are_unique_within_a_history_that_was_given() -> None:
     assert_settled(recorder)
 
 
+async def test_T7_an_id_of_an_answer_that_was_cut_off_is_taken() -> None:
+    """Calls of an aborted answer stay in history, and so do their ids: the next call with one of them gets another."""
+    provider = ScriptedProvider([call("c1", "echo", {"v": "x"}), stall()], asks(call("c1", "echo", {"v": "y"})), DONE)
+    agent, recorder = make_agent(provider, tools=[echo])
+    on(agent, "message_update", lambda event: agent.abort())
+    await agent.prompt("go")
+    await agent.prompt("again")
+    cut, whole = ids_everywhere(recorder)["calls"]
+    assert cut == "c1" != whole
+    assert list(results(recorder)) == [whole]
+    assert_settled(recorder)
+
+
 async def test_T7_the_id_of_an_attempt_that_left_history_is_free_again() -> None:
     """Ids are unique within the history: what a retried attempt had called a call is not in it any more."""
     provider = ScriptedProvider(
@@ -943,6 +979,52 @@ async def test_T8_a_slot_is_taken_only_after_the_locks(tmp_path: Path) -> None:
     assert one_by_one(writers.log, "ab")
     assert_settled(holding)
     assert_settled(waiting)
+
+
+async def test_T8_a_call_that_waits_for_a_file_at_run_time_gives_its_slot_to_others(tmp_path: Path) -> None:
+    """With room for one call: one asks for a file while it runs, which another one holds that waits for that room."""
+    path = str(tmp_path / "x")
+    writers = Writers()
+
+    @tool
+    async def late(path: str, ctx: ToolContext) -> str:
+        """Lock a file late."""
+        await trio.sleep(1)
+        async with ctx.lock_files(path):
+            return "locked"
+
+    steps = [call("a", "late", {"path": path}), call("b", "append", {"path": path, "word": "b"})]
+    began = trio.current_time()
+    recorder = await run(*steps, tools=[late, writers.append_tool()], max_parallel_tools=1)
+    assert trio.current_time() - began < 10
+    assert [result.is_error for result in results(recorder).values()] == [False, False]
+
+
+@pytest.mark.real_time
+async def test_T8_threads_that_wait_for_a_file_do_not_keep_its_holder_from_a_thread(tmp_path: Path) -> None:
+    """As many threads as there are wait for a file whose holder waits for a thread: all of them come to their end."""
+
+    @tool
+    def late(path: str, ctx: ToolContext) -> str:
+        """Lock a file late."""
+        time.sleep(0.02)
+        with ctx.lock_files(path):
+            return "locked"
+
+    @tool(writes=("path",))
+    def declared(path: str) -> str:
+        """Write a file."""
+        return "written"
+
+    path = {"path": str(tmp_path / "x")}
+    steps = [*[call(f"c{n}", "late", path) for n in range(45)], call("d", "declared", path)]
+    provider = ScriptedProvider(asks(*steps), DONE)
+    agent, recorder = make_agent(provider, tools=[late, declared])
+    with trio.move_on_after(5) as scope:
+        await agent.prompt("go")
+    assert not scope.cancelled_caught
+    assert {result.text for result in results(recorder).values()} == {"locked", "written"}
+    assert_settled(recorder)
 
 
 async def test_T8_the_wait_for_a_lock_is_not_counted_by_the_timeout(tmp_path: Path) -> None:

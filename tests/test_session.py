@@ -90,7 +90,13 @@ def path(tmp_path: Path) -> Path:
 async def test_the_file_is_the_history_once_the_agent_is_idle(path: Path) -> None:
     """A run of tools, text and thinking, read back, is what the agent's state has: whole and in order."""
     provider = ScriptedProvider(
-        [text("look"), call("c1", "look", {"n": 2}), call("c2", "look", {"n": 1}), call("c3", "no"), finish("tool_use")],
+        [
+            text("look"),
+            call("c1", "look", {"n": 2}),
+            call("c2", "look", {"n": 1}),
+            call("c3", "no"),
+            finish("tool_use"),
+        ],
         ["done \ud800 \u2028 é", finish()],
     )
     with SessionLog(path) as log:
@@ -127,7 +133,7 @@ async def test_a_result_is_in_the_file_before_history_takes_it(path: Path) -> No
 
     def look_at_file(event: Any) -> None:
         if event.type == "tool_execution_end":
-            seen.append(said(load_session(path).messages[2:]))
+            seen.append([message.text for message in load_session(path).messages[2:]])
 
     with SessionLog(path) as log:
         script = [call("c1", "look", {"n": 5}), call("c2", "look", {"n": 1}), finish("tool_use")]
@@ -135,9 +141,7 @@ async def test_a_result_is_in_the_file_before_history_takes_it(path: Path) -> No
         agent.subscribe(log)
         agent.subscribe(look_at_file)
         await agent.prompt("hi")
-    ended = f'tool_result c1 error "{PROCESS_ENDED}"'
-    assert seen[0] == [ended, 'tool_result c2 ok "saw 1"']
-    assert seen[1] == ['tool_result c1 ok "saw 5"', 'tool_result c2 ok "saw 1"']
+    assert seen == [[PROCESS_ENDED, "saw 1"], ["saw 5", "saw 1"]]
 
 
 async def test_a_retried_attempt_is_not_in_the_history(path: Path) -> None:

@@ -3,14 +3,48 @@
 from __future__ import annotations
 
 import gc
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import trio
-from scenes import assert_settled, make_agent
+import trio.testing
+from scenes import assert_settled, make_agent, on, trio_run
+from tour import LAST, TOUR, At, Tour, assert_sendable, at_each_event, closing, raising, tasks
 
-from trio_agent import AgentBusyError, AgentEnd, ReentrantCallError
-from trio_agent.testing import ScriptedProvider, finish, sleep, stall, text
+from trio_agent import AgentBusyError, AgentEnd, Event, ReentrantCallError, tool
+from trio_agent.testing import ScriptedProvider, call, finish, sleep, stall, text
+
+
+class Left(Exception):
+    """How a block was left."""
+
+
+def by_break() -> bool:
+    return True
+
+
+def by_exception() -> bool:
+    raise Left
+
+
+def by_interrupt() -> bool:
+    raise KeyboardInterrupt
+
+
+async def read(tour: Tour, k: int, leave: Callable[[], bool]) -> Any:
+    """Read the tour's events, and leave the block at event `k`. Gives the stream and what the block raised."""
+    seen = 0
+    stream = tour.agent.stream("go")
+    try:
+        async with stream as events:
+            async for _ in events:
+                if seen == k and leave():
+                    break
+                seen += 1
+    except BaseException as exc:  # noqa: ASYNC103  # whatever it is, the test looks at it
+        return stream, exc  # noqa: ASYNC104
+    return stream, None
 
 
 async def test_the_block_gets_every_event_and_then_the_result() -> None:
@@ -166,4 +200,263 @@ async def test_B162_dropping_the_iterator_leaves_nothing_to_collect() -> None:
         await anext(iterator)
         del iterator
         gc.collect()
+    assert_settled(recorder)
+
+
+@at_each_event
+@pytest.mark.parametrize("leave", [by_break, by_exception, by_interrupt], ids=lambda leave: leave.__name__)
+async def test_leaving_at_any_event_aborts_there_and_waits(k: int, leave: Callable[[], bool]) -> None:
+    """Left at any event, by `break` or by an exception, the run is aborted right there; behind the block it is idle."""
+    tour = Tour()
+    before = tasks()
+    stream, left = await read(tour, k, leave)
+    assert type(left) is {by_break: type(None), by_exception: Left, by_interrupt: KeyboardInterrupt}[leave]
+    assert tour.cut_lines(k) == TOUR[: k + 1] + closing(k, "aborted")
+    assert stream.result.outcome == ("completed" if k == LAST else "aborted")
+    assert_settled(tour.recorder)
+    assert_sendable(tour.agent.state.messages)
+    assert tasks() == before
+
+
+@at_each_event
+async def test_a_time_out_around_the_block_at_any_event(k: int) -> None:
+    """The scope around the block is cancelled at any event: the run is settled, `Cancelled` reaches its scope."""
+    tour = Tour()
+    before = tasks()
+    seen: list[Event] = []
+    with trio.CancelScope() as scope:
+        async with tour.agent.stream("go") as events:
+            async for event in events:
+                seen.append(event)
+                if len(seen) == k + 1:
+                    scope.cancel()
+                    await trio.lowlevel.checkpoint()
+    assert scope.cancelled_caught
+    assert tour.cut_lines(k) == TOUR[: k + 1] + closing(k, "aborted")
+    assert tour.lines[: k + 1] == TOUR[: k + 1]
+    assert_settled(tour.recorder)
+    assert tasks() == before
+
+
+@at_each_event
+async def test_an_abort_by_the_block_is_read_to_the_end(k: int) -> None:
+    """A block that aborts at any event and reads on gets the closing events, and the result behind them."""
+    tour = Tour()
+    seen: list[Event] = []
+    async with tour.agent.stream("go") as events:
+        async for event in events:
+            seen.append(event)
+            if len(seen) == k + 1:
+                tour.agent.abort("enough")
+    assert seen == tour.recorder.events
+    assert tour.cut_lines(k) == TOUR[: k + 1] + closing(k, "aborted")
+    assert events.result.outcome == ("completed" if k == LAST else "aborted")
+    assert_settled(tour.recorder)
+
+
+@at_each_event
+async def test_an_interrupt_in_the_run_waits_for_the_end_of_the_block(k: int) -> None:
+    """An interrupt in a subscriber settles the run while the block reads on, and leaves bare at the block's end."""
+    tour = Tour()
+    tour.agent.subscribe(At(k, raising(KeyboardInterrupt)))
+    seen: list[Event] = []
+    with pytest.raises(KeyboardInterrupt):
+        async with tour.agent.stream("go") as events:
+            async for event in events:
+                seen.append(event)
+    assert seen == tour.recorder.events
+    assert tour.cut_lines(k) == TOUR[: k + 1] + closing(k, "aborted")
+    assert_settled(tour.recorder)
+
+
+async def test_the_blocks_own_exception_wins_over_what_went_wrong_in_the_run() -> None:
+    """When the run fails, or is interrupted, and the block raises, the block's exception leaves, bare."""
+    agent, recorder = make_agent(ScriptedProvider([text("he"), stall()]))
+    on(agent, "message_end", lambda event: raising(KeyboardInterrupt)(), nth=2)
+    with pytest.raises(Left) as caught:
+        async with agent.stream("go") as events:
+            async for event in events:
+                if event.type == "message_update":
+                    raise Left
+    assert not isinstance(caught.value.__context__, trio.Cancelled)
+    assert_settled(recorder)
+
+
+async def test_leaving_waits_for_the_other_subscribers() -> None:
+    """What another subscriber still awaits when the block is left is awaited, within the grace period."""
+    agent, recorder = make_agent(ScriptedProvider([text("he"), stall()]))
+    written: list[str] = []
+
+    async def writes(event: Event) -> None:
+        await trio.sleep(0.1)
+        written.append(event.type)
+
+    agent.subscribe(writes)
+    async with agent.stream("go") as events:
+        async for event in events:
+            if event.type == "message_update":
+                break
+    assert written == recorder.types
+    assert_settled(recorder)
+
+
+async def test_a_block_that_is_busy_when_the_run_is_aborted_loses_no_event() -> None:
+    """A block that takes longer than the grace period over one event does not hold up an abort, and reads the rest after it."""
+    agent, recorder = make_agent(ScriptedProvider([text("he"), stall()]), grace=8)
+    seen: list[Event] = []
+    ended: list[float] = []
+
+    async def abort() -> None:
+        await trio.sleep(1)
+        agent.abort("enough")
+
+    on(agent, "agent_end", lambda event: ended.append(trio.current_time()))
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(abort)
+        async with agent.stream("go") as events:
+            async for event in events:
+                seen.append(event)
+                if event.type == "message_update":
+                    await trio.sleep(100)
+    assert ended[0] <= 9
+    assert seen == recorder.events
+    assert events.result.outcome == "aborted"
+    assert_settled(recorder)
+
+
+async def test_a_time_out_around_one_step_loses_no_event() -> None:
+    """Giving up the wait for one event and asking again later gives every event, in order."""
+    agent, recorder = make_agent(ScriptedProvider([sleep(3), text("he"), sleep(3), finish()]))
+    seen: list[Event] = []
+    given_up = 0
+    async with agent.stream("go") as events:
+        while True:
+            event = None
+            with trio.move_on_after(1):
+                try:
+                    event = await anext(events)
+                except StopAsyncIteration:
+                    break
+            if event is None:
+                given_up += 1
+            else:
+                seen.append(event)
+    assert seen == recorder.events
+    assert given_up >= 4
+    assert_settled(recorder)
+
+
+async def test_tasks_of_the_block_may_read_and_steer() -> None:
+    """The block may hand the iterator to a task of its own, and steer the run meanwhile."""
+    agent, recorder = make_agent(ScriptedProvider([text("a"), finish()], [text("b"), finish()]))
+    seen: list[Event] = []
+
+    async with agent.stream("go") as events:
+
+        async def reads() -> None:
+            async for event in events:
+                seen.append(event)
+                if event.type == "message_update" and len(seen) < 10:
+                    agent.steer("more")
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(reads)
+    assert seen == recorder.events
+    assert events.result.text == "b"
+    assert_settled(recorder)
+
+
+async def test_a_task_of_the_block_that_fails_leaves_as_trio_has_it() -> None:
+    """A nursery inside the block raises its group as ever; the stream adds nothing to it."""
+    agent, recorder = make_agent(ScriptedProvider([text("a"), stall()]))
+
+    async def fails() -> None:
+        raise Left
+
+    with pytest.raises(ExceptionGroup) as caught:
+        async with agent.stream("go"), trio.open_nursery() as nursery:
+            nursery.start_soon(fails)
+    assert [type(exc) for exc in caught.value.exceptions] == [Left]
+    assert_settled(recorder)
+
+
+async def test_a_stream_inside_a_tool_is_aborted_with_the_outer_run() -> None:
+    """A tool that streams another agent: aborting the outer run settles the inner one, lawfully (A7)."""
+    inner, inside = make_agent(ScriptedProvider([text("he"), stall()]))
+
+    @tool
+    async def delegate() -> str:
+        """Let another agent do it."""
+        async with inner.stream("inner") as events:
+            async for _ in events:
+                pass
+        return events.result.text
+
+    outer, outside = make_agent(ScriptedProvider([call("c1", "delegate"), finish("tool_use")]), tools=[delegate])
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(outer.prompt, "go")
+        await trio.sleep(1)
+        outer.abort()
+    assert inside.lines[-1].startswith("agent_end aborted")
+    assert_settled(inside)
+    assert_settled(outside)
+
+
+async def test_two_streams_of_two_agents_inside_each_other() -> None:
+    """Blocks nest: leaving the inner one aborts the inner run alone."""
+    one, first = make_agent(ScriptedProvider([text("a"), finish()]))
+    two, second = make_agent(ScriptedProvider([text("b"), stall()]))
+    async with one.stream("go") as outer:
+        async for event in outer:
+            if event.type == "message_update":
+                async with two.stream("go") as inner:
+                    async for other in inner:
+                        if other.type == "message_update":
+                            break
+    assert (outer.result.outcome, inner.result.outcome) == ("completed", "aborted")
+    assert_settled(first)
+    assert_settled(second)
+
+
+async def test_B162_leaving_early_does_not_disturb_the_scopes_of_the_caller() -> None:
+    """Behind a block that was left early, scopes, nurseries and another stream of the same agent work as before."""
+    agent, recorder = make_agent(ScriptedProvider([text("a"), stall()], [text("b"), finish()]))
+    async with trio.open_nursery() as nursery:
+        with trio.move_on_after(100) as scope:
+            async with agent.stream("go") as events:
+                async for event in events:
+                    if event.type == "message_update":
+                        break
+            async with agent.stream("again") as events:
+                async for _ in events:
+                    pass
+        nursery.start_soon(trio.lowlevel.checkpoint)
+    assert not scope.cancelled_caught
+    assert events.result.text == "b"
+    gc.collect()
+    assert_settled(recorder)
+
+
+async def test_B162_a_stream_that_is_never_entered_leaves_nothing() -> None:
+    """A stream that was made and dropped has begun nothing."""
+    agent, recorder = make_agent(ScriptedProvider([text("a"), finish()]))
+    agent.stream("go")
+    gc.collect()
+    assert recorder.events == []
+    assert (await agent.prompt("now")).text == "a"
+    assert_settled(recorder)
+
+
+def test_a_stream_may_be_made_outside_of_any_run() -> None:
+    """`stream()` is sync and begins nothing: it may be made before `trio.run`, and entered inside of it."""
+    agent, recorder = make_agent(ScriptedProvider([text("a"), finish()]))
+    stream = agent.stream("go")
+
+    async def main() -> str:
+        async with stream as events:
+            async for _ in events:
+                pass
+        return events.result.text
+
+    assert trio_run(main) == "a"
     assert_settled(recorder)

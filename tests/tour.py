@@ -101,7 +101,6 @@ MOMENTS = {
 }
 # The last event of the tour that has been told by then.
 TOLD_BY = dict(zip(MOMENTS, (5, 7, 8, 10, 19, 20, 21, 29, 30, 32), strict=True))
-WHOLE_TOUR = 16.0  # seconds
 
 at_each_event = pytest.mark.parametrize(
     "k", range(len(TOUR)), ids=[f"{k}-{line.replace(' ', '_')[:28]}" for k, line in enumerate(TOUR)]

@@ -14,7 +14,7 @@ from typing import Final, Literal, TypeAlias, TypeVar
 
 import trio
 
-from ._ancestry import Origin, enclosing, waits_for
+from ._ancestry import Origin, enclosing, lineage, waits_for
 from ._asking import Asking
 from ._delivery import Listener, Subscribers, Subscription
 from ._errors import AgentBusyError, ForeignRunError, NothingToResumeError, ReentrantCallError
@@ -48,8 +48,10 @@ _DEFAULT_LIMITS: Final = Limits()
 _queued_ids: Final = count(1)
 _MESSAGES: Final = (UserMessage, AssistantMessage, ToolResultMessage, CustomMessage)
 
-# The runs under way in this `trio.run`, so that one inside another's tool knows whose time it is on (A7).
-_runs: Final[trio.lowlevel.RunVar[list[Run]]] = trio.lowlevel.RunVar("trio_agent runs")
+# The runs under way in this `trio.run`, so that one inside another's tool knows whose time it is on (A7). By their
+# tasks, so that a run looks at those around it alone: test_a_run_costs_the_same_among_many.
+_Runs: TypeAlias = dict[trio.lowlevel.Task, list[Run]]
+_runs: Final[trio.lowlevel.RunVar[_Runs]] = trio.lowlevel.RunVar("trio_agent runs")
 
 
 class Agent:
@@ -170,7 +172,7 @@ class Agent:
         run = Run(self._setting, messages, locks, _outer_runs(runs))
         try:
             self._run = run
-            runs.append(run)
+            runs.setdefault(run.origin.task, []).append(run)
             await run.execute()
             self._conversation.core.end()  # P2; raises if the run has not ended, which would be a bug of ours
         finally:
@@ -179,10 +181,13 @@ class Agent:
         return _result_of(run)
 
     @trio.lowlevel.enable_ki_protection
-    def _reset(self, run: Run, runs: list[Run]) -> None:
+    def _reset(self, run: Run, runs: _Runs) -> None:
         """P4: idle, whatever happened. Sync, so that a second Ctrl-C cannot leave it half done."""
-        if run in runs:
-            runs.remove(run)
+        here = runs.get(run.origin.task, [])
+        if run in here:
+            here.remove(run)
+        if not here:
+            runs.pop(run.origin.task, None)
         self._conversation.settle()
         self._run = None
         run.idle.set()
@@ -328,21 +333,22 @@ def _is_inside(run: Run) -> bool:
     return waits_for(run.origin) or any(waits_for(origin) for origin in run.readers)
 
 
-def _current_runs() -> list[Run]:
+def _current_runs() -> _Runs:
     try:
         return _runs.get()
     except LookupError:
-        runs: list[Run] = []
+        runs: _Runs = {}
         _runs.set(runs)
         return runs
 
 
-def _outer_runs(runs: list[Run]) -> list[Run]:
+def _outer_runs(runs: _Runs) -> list[Run]:
     """The runs that wait for this task: it is inside a tool, hook or subscriber of theirs."""
     if not runs:
         return []
-    by_origin = {run.origin: run for run in runs}
-    return [by_origin[origin] for origin in enclosing(trio.lowlevel.current_task(), by_origin)]
+    task = trio.lowlevel.current_task()
+    by_origin = {run.origin: run for at in lineage(task) for run in runs.get(at, ())}
+    return [by_origin[origin] for origin in enclosing(task, by_origin)] if by_origin else []
 
 
 def _result_of(run: Run) -> RunResult:

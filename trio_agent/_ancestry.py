@@ -79,6 +79,12 @@ def enclosing(task: Task, origins: Iterable[Origin]) -> list[Origin]:
     return list(found)
 
 
+def lineage(task: Task) -> list[Task]:
+    """The tasks of which one may wait for `task`: those that `enclosing` meets, whatever the origins are."""
+    steps = list(_climb(task))
+    return [at for at, _ in (*steps, *_climb_from_thread(task, steps[-1][1]))]
+
+
 def _is_inside(origin: Origin, at: Task, through: trio.Nursery | None) -> bool:
     return at is origin.task and through not in origin.nurseries
 

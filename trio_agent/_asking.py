@@ -6,7 +6,7 @@ ends the run is decided here; how a run is closed is not.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, NoReturn, Protocol, cast
 
 import attrs
@@ -21,21 +21,29 @@ from ._events import (
     CompactionStart,
     ErrorInfo,
     Event,
-    MessageEnd,
-    MessageStart,
     RetryEnd,
     RetryStart,
+    message_end,
+    message_start,
     message_update,
 )
 from ._failures import describe
 from ._hooks import HookContext, Hooks
 from ._jobs import Job, Jobs
 from ._mailbox import Mailbox
-from ._messages import AssistantMessage, CustomMessage, Message, ToolResultMessage, Usage, UserMessage
+from ._messages import (
+    AssistantMessage,
+    CustomMessage,
+    Message,
+    ToolResultMessage,
+    Usage,
+    UserMessage,
+    assistant_message,
+)
 from ._policies import Compaction, CompactionPolicy, CompactionReason, RetryPolicy
 from ._projection import IncrementalProjection, project
 from ._provider import Provider
-from ._request import ModelRequest, ModelSettings, ToolSpec
+from ._request import ModelRequest, ModelSettings, ToolSpec, model_request
 from ._state import AgentState, Conversation
 
 _ROOM = 64  # chunks that a provider may be ahead of the subscribers
@@ -52,7 +60,7 @@ class Asking:
     compaction: CompactionPolicy | None
     settings: ModelSettings
     projection: IncrementalProjection
-    told: set[str] = attrs.field(factory=set)  # what has been logged about unsendable messages, so once each
+    told: set[str] = attrs.field(factory=set[str])  # what has been logged about unsendable messages, so once each
     fail_on_projection: bool
 
 
@@ -70,8 +78,9 @@ class Host(Protocol):
     def hooks(self) -> Hooks: ...
     @property
     def specs(self) -> tuple[ToolSpec, ...]: ...
-    async def emit(self, event: Event) -> None: ...
+    def emit(self, event: Event) -> Awaitable[None]: ...
     async def look(self) -> None: ...
+    async def after_failure(self) -> None: ...
     async def in_job(self, name: str, call: Callable[[], Any]) -> Any: ...
     def fail(self, what: str, failure: Exception) -> NoReturn: ...
     def later_failure(self, what: str, failure: Exception) -> None: ...
@@ -124,12 +133,14 @@ class Answer:
 
     async def get(self) -> AssistantMessage:
         """Ask until a message stands; its end has been told. A failure that nothing cures fails the run."""
-        await self._compact_at_threshold()
+        if self._asking.compaction is not None:
+            await self._compact_at_threshold()
         request = await self._request()
         while True:
             failure = await self._attempt(request)
             if failure is None:
                 return await self._stand()
+            await self._host.after_failure()
             if await self._recover(failure):
                 request = await self._request()
 
@@ -138,7 +149,7 @@ class Answer:
         assert host.assembly is not None
         message = host.assembly.finish()
         host.conversation.compaction_spent = False
-        await host.emit(MessageEnd(message, time=host.time()))
+        await host.emit(message_end(message, time=host.time()))
         host.assembly = None
         return message
 
@@ -151,21 +162,23 @@ class Answer:
             specs = host.specs
         except ToolDefinitionError as exc:  # an annotation that could not be resolved before
             host.fail("a tool cannot be described to the model", exc)
-        return ModelRequest(
+        if config.hooks.transform_context is None and config.hooks.convert_to_llm is None:
+            # Only what is new since the last request is looked at.
+            messages: Sequence[Message] = self._asking.projection.update(host.conversation.history)
+        else:
+            messages = await self._projected()
+        return model_request(
             model=config.model,
             system_prompt=config.system_prompt,
-            messages=await self._projected(),
+            messages=messages,
             tools=specs,
             reasoning=config.reasoning,
             settings=self._asking.settings,
         )
 
     async def _projected(self) -> Sequence[Message]:
-        """History as the model gets it. Without hooks only what is new since the last request is looked at."""
-        host = self._host
-        hooks, history = host.hooks, host.conversation.history
-        if hooks.transform_context is None and hooks.convert_to_llm is None:
-            return self._asking.projection.update(history)
+        """History as the hooks let the model see it."""
+        hooks, history = self._host.hooks, self._host.conversation.history
         messages = await self._through_hook("transform_context", list(history.view()), lambda given: given)
         if hooks.convert_to_llm is None:
             return self._project(messages)
@@ -200,15 +213,14 @@ class Answer:
         assembly = Assembly(conversation.call_ids, model=request.model, provider=asking.provider_name)
         host.assembly = None
         conversation.start_streaming()
-        scope = trio.CancelScope()
-        job = host.jobs.start("provider", asking.provider, request, stream.send, scope=scope)
+        job = host.jobs.start("provider", asking.provider, request, stream.send, lane=host.jobs.scoped)
         failure: Exception | None = None
         while not (job.done and not stream.chunks):
             if not stream.chunks:
                 await host.look()
             failure = await self._tell(stream.take(), assembly)
             if failure is not None:
-                scope.cancel()
+                job.cancel()
                 await self._ended(job)
                 if job.failure is not None:
                     host.later_failure("the provider failed behind its unusable stream", job.failure)
@@ -231,7 +243,7 @@ class Answer:
             if delta is None:
                 host.conversation.shown = len(assembly)
             else:
-                await host.emit(message_update(delta, host.time(), assembly, len(assembly)))
+                await host.emit(message_update(delta, time=host.time(), view=assembly, length=len(assembly)))
         return None
 
     async def _start(self, assembly: Assembly) -> None:
@@ -239,8 +251,8 @@ class Answer:
         host = self._host
         host.assembly = assembly
         host.conversation.show(assembly)
-        empty = AssistantMessage((), None, model=assembly.model, provider=assembly.provider)
-        await host.emit(MessageStart(empty, time=host.time()))
+        empty = assistant_message((), None, model=assembly.model, provider=assembly.provider)
+        await host.emit(message_start(empty, time=host.time()))
 
     async def _ended(self, job: Job[None]) -> None:
         """Wait until a provider whose stream is unusable has let go of what it held."""
@@ -291,7 +303,7 @@ class Answer:
         if host.assembly is not None:
             message = host.assembly.message_at(host.conversation.shown, "error", describe(failure))
             host.assembly = None
-            await host.emit(MessageEnd(message, time=host.time()))
+            await host.emit(message_end(message, time=host.time()))
 
     async def _wait(self, failure: ProviderError, delay: float) -> None:
         host = self._host

@@ -23,12 +23,23 @@ from ._chunks import (
     UsageReport,
 )
 from ._errors import ProviderError
-from ._events import Delta, ToolCallFragment
-from ._messages import NO_USAGE, AssistantBlock, AssistantMessage, StopReason, Text, Thinking, ToolCall
+from ._events import Delta, ToolCallFragment, tool_call_fragment
+from ._json import arguments_text
+from ._messages import (
+    NO_USAGE,
+    AssistantBlock,
+    AssistantMessage,
+    StopReason,
+    Thinking,
+    assistant_message,
+    quick_text,
+    tool_call,
+)
 
 _Kind: TypeAlias = type[TextDelta] | type[ThinkingDelta] | type[ToolCallStart] | type[RedactedThinking]
 _Logged: TypeAlias = Delta | RedactedThinking | BlockEnd
 _Entry: TypeAlias = _Logged | ResponseInfo
+_TEXT: Final = (TextDelta, ThinkingDelta)
 _STOP_REASONS: Final[dict[str, StopReason]] = {"stop": "stop", "length": "length", "tool_use": "tool_use"}
 
 
@@ -75,7 +86,7 @@ class Assembly:
 
     def fold(self, chunk: Chunk) -> Delta | None:
         """Take a chunk. Gives what is to be told of it, or None."""
-        if isinstance(chunk, TextDelta | ThinkingDelta):
+        if isinstance(chunk, _TEXT):
             kind = type(chunk)
             # One look-up also notices a chunk behind the end marker: test_a_chunk_behind_the_end_marker_is_an_error.
             if self._open_kinds.get(chunk.index) is not kind:
@@ -97,7 +108,8 @@ class Assembly:
             return self._last[1]
         blocks, info = self._read(length)
         usage = NO_USAGE if stop_reason is None else self.usage
-        message = AssistantMessage(blocks, stop_reason, usage, info.model, self.provider, error, info.id)
+        model, response_id = (self.model, None) if info is None else (info.model, info.id)
+        message = assistant_message(blocks, stop_reason, usage, model, self.provider, error, response_id)
         if stop_reason is None:
             self._last = (length, message)
         return message
@@ -109,16 +121,17 @@ class Assembly:
         return self.message_at(len(self._log), self.stop_reason)
 
     def _fold_other(self, chunk: Chunk) -> Delta | None:
-        if isinstance(chunk, UsageReport):
-            self.usage = chunk.usage
-            return None
-        if self.stop_reason is not None:
+        if self.stop_reason is not None and not isinstance(chunk, UsageReport):
             raise _broken(f"a {type(chunk).__name__} came behind the end marker")
         if isinstance(chunk, ToolCallDelta):
             return self._more_arguments(chunk)
         if isinstance(chunk, ToolCallStart):
             return self._start_call(chunk)
-        if isinstance(chunk, BlockEnd):
+        if isinstance(chunk, Finish):
+            self._finish(chunk.stop_reason)
+        elif isinstance(chunk, UsageReport):
+            self.usage = chunk.usage
+        elif isinstance(chunk, BlockEnd):
             if chunk.signature is not None:
                 self._sign(chunk)
         elif isinstance(chunk, RedactedThinking):
@@ -126,8 +139,6 @@ class Assembly:
             self._log.append(chunk)
         elif isinstance(chunk, ResponseInfo):
             self._log.append(chunk)
-        elif isinstance(chunk, Finish):
-            self._finish(chunk.stop_reason)
         else:
             raise _broken(f"{type(chunk).__name__} is no chunk; see trio_agent's chunk classes")
         return None
@@ -154,7 +165,7 @@ class Assembly:
         name = chunk.name if isinstance(chunk.name, str) else ""
         call_id = self._unique_id(chunk.id)
         self._calls[chunk.index] = (call_id, name)
-        fragment = ToolCallFragment(chunk.index, call_id, name, "")
+        fragment = tool_call_fragment(chunk.index, call_id, name, "")
         self._log.append(fragment)
         return fragment
 
@@ -166,7 +177,7 @@ class Assembly:
             raise _broken(f"a ToolCallDelta carries {type(chunk.json).__name__} where JSON text belongs")
         if not chunk.json:
             return None
-        fragment = ToolCallFragment(chunk.index, *call, chunk.json)
+        fragment = tool_call_fragment(chunk.index, call[0], call[1], chunk.json)
         self._log.append(fragment)
         return fragment
 
@@ -189,13 +200,14 @@ class Assembly:
     def _is_taken(self, call_id: str) -> bool:
         return call_id in self._taken or call_id in self._used_ids
 
-    def _read(self, length: int) -> tuple[tuple[AssistantBlock, ...], ResponseInfo]:
+    def _read(self, length: int) -> tuple[tuple[AssistantBlock, ...], ResponseInfo | None]:
         """The blocks, and what the provider had said about the answer, by then."""
         parts: dict[int, list[_Logged]] = {}
-        info = ResponseInfo(None, self.model)
+        info: ResponseInfo | None = None
         for entry in self._log[:length]:
-            if isinstance(entry, ResponseInfo):
-                info = ResponseInfo(entry.id or info.id, entry.model or info.model)
+            if type(entry) is ResponseInfo:
+                known = info or ResponseInfo(None, self.model)
+                info = ResponseInfo(entry.id or known.id, entry.model or known.model)
             else:
                 of_block = parts.get(entry.index)
                 if of_block is None:
@@ -208,19 +220,20 @@ class Assembly:
         signature: str | None = None
         texts: list[str] = []
         for entry in entries:
-            if isinstance(entry, BlockEnd):
-                signature = entry.signature
+            if isinstance(entry, _TEXT):
+                texts.append(entry.text)
             elif isinstance(entry, ToolCallFragment):
                 texts.append(entry.json)
-            elif isinstance(entry, RedactedThinking):
-                return Thinking("", redacted=entry.data)
+            elif isinstance(entry, BlockEnd):
+                signature = entry.signature
             else:
-                texts.append(entry.text)
+                return Thinking("", redacted=entry.data)
         text = "".join(texts)
         kind = self._kinds[index]
         if kind is ToolCallStart:
-            return ToolCall(*self._calls[index], raw=text, signature=signature)
-        return Text(text, signature) if kind is TextDelta else Thinking(text, signature)
+            call_id, name = self._calls[index]
+            return tool_call(call_id, name, arguments_text(None, text), signature)
+        return quick_text(text, signature) if kind is TextDelta else Thinking(text, signature)
 
 
 def _broken(text: str) -> ProviderError:

@@ -71,8 +71,15 @@ class Subscribers(Generic[E]):
         self.all = tuple([other for other in self.all if other is not subscription])
 
 
+class Halt(BaseException):
+    """Leaves a run's work for its settlement. Never seen outside of the run's own task."""
+
+
 class Judge(Protocol[E_contra]):
-    """Who is told when a subscriber fails or is cut."""
+    """Who is told when a subscriber fails or is cut, and knows whether to go on."""
+
+    @property
+    def stopping(self) -> bool: ...
 
     def subscriber_failed(self, listener: object, observer: bool, event: E_contra, failure: Exception) -> None: ...
     def subscriber_cut(self, listener: object, event: E_contra) -> None: ...
@@ -91,7 +98,7 @@ class Delivery(Generic[E]):
         self._current: Subscription[E] | None = None
 
     async def deliver(self, event: E) -> None:
-        """Call every subscriber. Checkpoints only where a subscriber does.
+        """Call every subscriber, then raise `Halt` if the run is to stop. Checkpoints only where a subscriber does.
 
         Cancellation and interrupts pass through, and leave the rest to `finish`.
         """
@@ -107,6 +114,8 @@ class Delivery(Generic[E]):
                 except BaseException as exc:  # noqa: ASYNC103  # _caught raises what must go on
                     self._caught(subscription, event, exc)
         self._current = None
+        if self._judge.stopping:
+            raise Halt
 
     async def deliver_bounded(self, event: E, budget: Budget) -> None:
         """The same, each subscriber in a protected scope of its own, so that one that hangs costs only its share."""

@@ -14,6 +14,7 @@ import attrs
 from ._chunks import TextDelta, ThinkingDelta
 from ._json import JSONValue, loads_or_none
 from ._messages import NO_USAGE, AssistantMessage, Message, ToolCall, ToolResultMessage, Usage, UserBlock
+from ._quick import quick
 
 Outcome: TypeAlias = Literal["completed", "stopped", "aborted", "error"]
 _time = attrs.field(default=0.0, eq=False, kw_only=True)
@@ -58,7 +59,7 @@ class MessageStart:
     time: float = _time
 
 
-@attrs.frozen(weakref_slot=False)  # so that a `_Draft` can become one
+@attrs.frozen
 class MessageUpdate:
     """More of the assistant message that is streaming (L3, L4).
 
@@ -77,24 +78,6 @@ class MessageUpdate:
     def message(self) -> AssistantMessage | None:
         message: AssistantMessage | None = None if self._view is None else self._view.message_at(self._length)
         return message
-
-
-class _Draft:
-    """A `MessageUpdate` before it is frozen; laid out alike, so that it can become one."""
-
-    __slots__ = MessageUpdate.__slots__  # type: ignore[attr-defined]  # made by attrs
-
-
-def message_update(delta: Delta, time: float, view: Any, length: int) -> MessageUpdate:
-    """`MessageUpdate(...)`, four times as fast: it is made once per delta, and setting frozen fields is dear."""
-    draft: Any = _Draft()
-    draft.delta = delta
-    draft.time = time
-    draft._view = view
-    draft._length = length
-    draft.__class__ = MessageUpdate
-    event: MessageUpdate = draft
-    return event
 
 
 @attrs.frozen
@@ -256,3 +239,13 @@ Event: TypeAlias = (
     | CompactionEnd
     | AgentEnd
 )
+
+# The events of every turn, in the kernel's own quick way of making them.
+tool_call_fragment = quick(ToolCallFragment)
+turn_start = quick(TurnStart)
+message_start = quick(MessageStart)
+message_update = quick(MessageUpdate)
+message_end = quick(MessageEnd)
+tool_execution_start = quick(ToolExecutionStart)
+tool_execution_end = quick(ToolExecutionEnd)
+turn_end = quick(TurnEnd)

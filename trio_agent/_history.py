@@ -83,3 +83,7 @@ class History(Generic[T]):
 
     def view(self) -> View[T]:
         return View(self._items, len(self._items))
+
+    def since(self, at: int) -> list[T]:
+        """The items from an index on. Costs time in proportion to them alone."""
+        return self._items[at:]

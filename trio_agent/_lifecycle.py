@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from enum import Enum
-from typing import Final, cast
+from typing import Any, Final, TypeAlias, cast
 
 from ._errors import LifecycleError
 from ._events import (
@@ -129,7 +129,7 @@ _RULE_OF: Final[dict[str, str]] = {
     "compaction_end": "F9",
 }
 
-_START_KIND: Final = {
+_START_KIND: Final[dict[str, str]] = {
     "user": "injected_start",
     "custom": "injected_start",
     "assistant": "answer_start",
@@ -141,11 +141,11 @@ _UNSENDABLE: Final = ("error", "aborted")
 
 def kind_of(event: Event) -> str:
     """The word of the tables for an event."""
-    if isinstance(event, MessageStart):
+    if event.type == "message_start":
         return _START_KIND[event.message.role]
-    if isinstance(event, MessageEnd):
+    if event.type == "message_end":
         message = event.message
-        if type(message) is AssistantMessage:
+        if message.role == "assistant":
             return "answer_failed" if message.stop_reason in _UNSENDABLE else "answer_end"
         return _END_KIND[message.role]
     return event.type
@@ -159,6 +159,7 @@ class Lifecycle:
 
     __slots__ = (
         "_places",
+        "_ways",
         "calls",
         "ended",
         "open_message",
@@ -176,6 +177,7 @@ class Lifecycle:
 
     def _clear(self) -> None:
         self.position = Position.IDLE
+        self._ways = _STEPS[Position.IDLE]  # of the position; kept, because an Enum is hashed in Python
         self.turn = 0
         self.open_message: Message | None = None
         self.open_turn()
@@ -196,15 +198,16 @@ class Lifecycle:
                 return
             raise self._refusal("message_update")
         kind = kind_of(event)
-        step = _STEPS[self.position].get(kind)
+        step = self._ways.get(kind)
         if step is None:
             raise self._refusal(kind)
-        target, phase, check = step
+        target, phase, check, ways = step
         if phase is not self.phase:
             self._check_phase(phase)
         if check is not None:
             check(self, event)
         self.position = target
+        self._ways = ways
         self.phase = phase
 
     def enter_turn(self) -> None:
@@ -228,7 +231,7 @@ class Lifecycle:
         self.open_message = None
         self.standing = message
         self.calls = () if message.stop_reason in _UNSENDABLE else message.tool_calls
-        self._places = {call.id: place for place, call in enumerate(self.calls)}
+        self._places = {call.id: place for place, call in enumerate(self.calls)} if self.calls else {}
 
     def is_running(self, call_id: str) -> bool:
         """Whether a call has started and not ended."""
@@ -246,33 +249,33 @@ class Lifecycle:
         )
 
 
-def _check_turn_start(core: Lifecycle, event: Event) -> None:
-    turn = cast(TurnStart, event).turn
+def _check_turn_start(core: Lifecycle, event: TurnStart) -> None:
+    turn = event.turn
     if turn != core.turn + 1:
         raise LifecycleError("L2", f"turn {turn} cannot follow turn {core.turn}")
     core.turn = turn
     core.open_turn()
 
 
-def _check_message_start(core: Lifecycle, event: Event) -> None:
-    core.open_message = cast(MessageStart, event).message
+def _check_message_start(core: Lifecycle, event: MessageStart) -> None:
+    core.open_message = event.message
 
 
-def _check_injected_end(core: Lifecycle, event: Event) -> None:
-    if cast(MessageEnd, event).message is not core.open_message:
+def _check_injected_end(core: Lifecycle, event: MessageEnd) -> None:
+    if event.message is not core.open_message:
         raise LifecycleError("L3", "this is the end of another message than the one that is open")
     core.open_message = None
 
 
-def _check_answer_end(core: Lifecycle, event: Event) -> None:
-    message = cast(AssistantMessage, cast(MessageEnd, event).message)
+def _check_answer_end(core: Lifecycle, event: MessageEnd) -> None:
+    message = cast("AssistantMessage", event.message)
     if message.stop_reason is None:
         raise LifecycleError("L3", "an assistant message ends with a stop reason")
     core.stand(message)
 
 
-def _check_tool_start(core: Lifecycle, event: Event) -> None:
-    call = cast(ToolExecutionStart, event).call
+def _check_tool_start(core: Lifecycle, event: ToolExecutionStart) -> None:
+    call = event.call
     if core.started >= len(core.calls) or core.calls[core.started].id != call.id:
         raise LifecycleError("T1", f"call {call.id!r} is not the next one of its message")
     if core.results:
@@ -285,18 +288,18 @@ def _require_open(core: Lifecycle, call_id: str) -> None:
         raise LifecycleError("T3", f"call {call_id!r} is not running")
 
 
-def _check_tool_update(core: Lifecycle, event: Event) -> None:
-    _require_open(core, cast(ToolExecutionUpdate, event).tool_call_id)
+def _check_tool_update(core: Lifecycle, event: ToolExecutionUpdate) -> None:
+    _require_open(core, event.tool_call_id)
 
 
-def _check_tool_end(core: Lifecycle, event: Event) -> None:
-    result = cast(ToolExecutionEnd, event).result
+def _check_tool_end(core: Lifecycle, event: ToolExecutionEnd) -> None:
+    result = event.result
     _require_open(core, result.tool_call_id)
     core.ended[result.tool_call_id] = result
 
 
-def _check_result_start(core: Lifecycle, event: Event) -> None:
-    message = cast(MessageStart, event).message
+def _check_result_start(core: Lifecycle, event: MessageStart) -> None:
+    message = event.message
     if len(core.ended) < len(core.calls):
         raise LifecycleError("T4", "results come after the last end")
     if core.results >= len(core.calls) or core.ended[core.calls[core.results].id] is not message:
@@ -304,20 +307,20 @@ def _check_result_start(core: Lifecycle, event: Event) -> None:
     core.open_message = message
 
 
-def _check_result_end(core: Lifecycle, event: Event) -> None:
+def _check_result_end(core: Lifecycle, event: MessageEnd) -> None:
     _check_injected_end(core, event)
     core.results += 1
 
 
-def _check_turn_end(core: Lifecycle, event: Event) -> None:
-    end = cast(TurnEnd, event)
+def _check_turn_end(core: Lifecycle, end: TurnEnd) -> None:
     if end.turn != core.turn or end.message is not core.standing:
         raise LifecycleError("L2", "this is the end of another turn than the one that is open")
     if core.results < len(core.calls):
         raise LifecycleError("T4", "a turn ends after the results of all its calls")
 
 
-_CHECKS: Final[dict[str, Callable[[Lifecycle, Event], None]]] = {
+_Check: TypeAlias = Callable[[Lifecycle, Any], None]  # of an event of its kind
+_CHECKS: Final[dict[str, _Check]] = {
     "turn_start": _check_turn_start,
     "injected_start": _check_message_start,
     "injected_end": _check_injected_end,
@@ -332,8 +335,11 @@ _CHECKS: Final[dict[str, Callable[[Lifecycle, Event], None]]] = {
     "turn_end": _check_turn_end,
 }
 
-# The tables in one look-up: where an event leads, in which phase it is delivered, and what is checked about it.
-_STEPS: Final = {
-    position: {kind: (target, _PHASE_OF.get(kind, Phase.TURN), _CHECKS.get(kind)) for kind, target in ways.items()}
-    for position, ways in TABLE.items()
-}
+# The tables in one look-up: where an event leads, in which phase it is delivered, what is checked about it, and the
+# steps from there on.
+_Steps: TypeAlias = dict[str, tuple[Position, Phase, _Check | None, "_Steps"]]
+_STEPS: Final[dict[Position, _Steps]] = {position: {} for position in TABLE}
+for _position, _ways in TABLE.items():
+    for _kind, _target in _ways.items():
+        _phase = _PHASE_OF.get(_kind, Phase.TURN)
+        _STEPS[_position][_kind] = (_target, _phase, _CHECKS.get(_kind), _STEPS[_target])

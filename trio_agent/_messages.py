@@ -7,12 +7,13 @@ sequences are tuples, and JSON values are kept as text and decoded afresh at eve
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any, Literal, TypeAlias
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, ClassVar, Literal, TypeAlias
 
 import attrs
 
 from ._json import JSONValue, arguments_text, dumps, loads, loads_or_none
+from ._quick import quick
 
 StopReason: TypeAlias = Literal["stop", "length", "tool_use", "error", "aborted"]
 
@@ -152,11 +153,8 @@ NO_USAGE = Usage()
 class UserMessage:
     """What a person, or the application in a person's place, said."""
 
+    role: ClassVar[Literal["user"]] = "user"
     content: tuple[UserBlock, ...] = attrs.field(converter=_user_blocks)
-
-    @property
-    def role(self) -> Literal["user"]:
-        return "user"
 
     @property
     def text(self) -> str:
@@ -171,6 +169,7 @@ class AssistantMessage:
     `error_message` says why. `model` and `provider` tell whose thinking signatures these are.
     """
 
+    role: ClassVar[Literal["assistant"]] = "assistant"
     content: tuple[AssistantBlock, ...] = attrs.field(default=(), converter=_assistant_blocks)
     stop_reason: StopReason | None = "stop"
     usage: Usage = NO_USAGE
@@ -178,10 +177,6 @@ class AssistantMessage:
     provider: str | None = None
     error_message: str | None = None
     response_id: str | None = None
-
-    @property
-    def role(self) -> Literal["assistant"]:
-        return "assistant"
 
     @property
     def text(self) -> str:
@@ -196,6 +191,7 @@ class AssistantMessage:
 class ToolResultMessage:
     """What a tool call came to. `details` are for the application; the model never sees them."""
 
+    role: ClassVar[Literal["tool_result"]] = "tool_result"
     tool_call_id: str
     tool_name: str
     content: tuple[UserBlock, ...]
@@ -216,10 +212,6 @@ class ToolResultMessage:
         )
 
     @property
-    def role(self) -> Literal["tool_result"]:
-        return "tool_result"
-
-    @property
     def text(self) -> str:
         return joined_text(self.content)
 
@@ -235,6 +227,7 @@ class CustomMessage:
     `payload` is any JSON value; each look decodes a fresh one.
     """
 
+    role: ClassVar[Literal["custom"]] = "custom"
     kind: str
     _payload: str
 
@@ -244,12 +237,17 @@ class CustomMessage:
         )
 
     @property
-    def role(self) -> Literal["custom"]:
-        return "custom"
-
-    @property
     def payload(self) -> JSONValue:
         return loads(self._payload)
 
 
 Message: TypeAlias = UserMessage | AssistantMessage | ToolResultMessage | CustomMessage
+
+# The kernel's own quick way of making what every turn makes. They take the fields as they are kept: tuples of blocks,
+# a call's arguments as text that `arguments_text` has seen, details as JSON text.
+quick_text = quick(Text)
+assistant_message = quick(AssistantMessage)
+tool_call: Callable[[str, str, str, str | None], ToolCall] = quick(ToolCall)
+tool_result_message: Callable[[str, str, tuple[UserBlock, ...], bool, str | None], ToolResultMessage] = quick(
+    ToolResultMessage
+)

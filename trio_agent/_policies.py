@@ -62,11 +62,12 @@ class Limits:
 
     def reached(self, *, turns: int, tool_calls: int, total_tokens: int | None) -> str | None:
         """The name of the first limit that has been reached, if one has."""
-        used = (("max_turns", turns), ("max_tool_calls", tool_calls), ("max_total_tokens", total_tokens or 0))
-        for name, count in used:
-            bound: int | None = getattr(self, name)
-            if bound is not None and count >= bound:
-                return name
+        if self.max_turns is not None and turns >= self.max_turns:
+            return "max_turns"
+        if self.max_tool_calls is not None and tool_calls >= self.max_tool_calls:
+            return "max_tool_calls"
+        if self.max_total_tokens is not None and (total_tokens or 0) >= self.max_total_tokens:
+            return "max_total_tokens"
         return None
 
 

@@ -13,7 +13,7 @@ from typing import Final
 import attrs
 
 from ._history import History, View
-from ._messages import AssistantMessage, Message, Text, ToolCall, ToolResultMessage, UserMessage
+from ._messages import AssistantMessage, Message, Text, ToolCall, ToolResultMessage
 
 _log = logging.getLogger("trio_agent")
 
@@ -64,10 +64,9 @@ class IncrementalProjection:
         if history is not self._history or history.epoch != self._epoch:
             self._history, self._epoch, self._read = history, history.epoch, 0
             self._repair = _Repair(self._told)
-        messages = history.view()
-        for at in range(self._read, len(messages)):
-            self._repair.add(messages[at])
-        self._read = len(messages)
+        for message in history.since(self._read):
+            self._repair.add(message)
+        self._read = len(history)
         return self._repair.view()
 
 
@@ -92,12 +91,12 @@ class _Repair:
         self._unclaimed: list[str] = []  # the ids of those that came since the last view
 
     def add(self, message: Message) -> None:
-        if isinstance(message, UserMessage):
-            self._sent.append(message)
-        elif isinstance(message, ToolResultMessage):
+        if message.role == "tool_result":
             self._add_result(message)
-        elif isinstance(message, AssistantMessage):
+        elif message.role == "assistant":
             self._add_answer(message)
+        elif message.role == "user":
+            self._sent.append(message)
         # Anything else is the application's own and not for the model.
 
     def view(self) -> View[Message]:
@@ -132,9 +131,9 @@ class _Repair:
         else:
             _log.debug("left out an assistant message without text (stop reason %s)", message.stop_reason)
 
-    def _add_calls(self, message: AssistantMessage, calls: Sequence[ToolCall]) -> None:
-        named = [self._uniquely_named(call) for call in calls]
-        if any(new is not call for new, call in zip(named, calls, strict=True)):
+    def _add_calls(self, message: AssistantMessage, calls: tuple[ToolCall, ...]) -> None:
+        named = tuple([self._uniquely_named(call) for call in calls])
+        if named != calls:
             renamed = iter(named)
             blocks = [next(renamed) if type(block) is ToolCall else block for block in message.content]
             message = attrs.evolve(message, content=blocks)

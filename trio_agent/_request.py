@@ -12,6 +12,7 @@ import attrs
 
 from ._json import dumps, loads
 from ._messages import Message
+from ._quick import quick
 
 # How hard a model shall think. Each provider maps the word to its own dial.
 Reasoning: TypeAlias = Literal["off", "minimal", "low", "medium", "high", "max"]
@@ -95,3 +96,6 @@ class ModelRequest:
     tools: tuple[ToolSpec, ...] = ()
     reasoning: Reasoning = "off"
     settings: ModelSettings = DEFAULT_SETTINGS
+
+
+model_request = quick(ModelRequest)

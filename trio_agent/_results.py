@@ -19,7 +19,16 @@ import attrs
 
 from ._failures import describe, shorten
 from ._json import JSONValue, dumps, loads
-from ._messages import Image, Text, ToolCall, ToolResultMessage, UserBlock, joined_text
+from ._messages import (
+    Image,
+    Text,
+    ToolCall,
+    ToolResultMessage,
+    UserBlock,
+    joined_text,
+    quick_text,
+    tool_result_message,
+)
 from ._schema_strict import is_array
 from ._validation import listed, near_miss, quoted
 
@@ -93,7 +102,7 @@ def partial_blocks(value: object, tool_name: str) -> tuple[UserBlock, ...]:
 def message_of(call: ToolCall, value: object) -> ToolResultMessage:
     """The result message for what a call's tool returned. Raises `UnusableResult`."""
     if type(value) is str and value.strip():  # by far the most frequent
-        return ToolResultMessage(call.id, call.name, Text(value))
+        return tool_result_message(call.id, call.name, (quick_text(value),), False, None)
     result = to_blocks(value, call.name)
     return ToolResultMessage(call.id, call.name, result.content, result.is_error, result.details)
 

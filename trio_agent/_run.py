@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import inspect
 import logging
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final, NoReturn
 
 import attrs
@@ -24,7 +25,7 @@ from ._asking import Answer, Asking
 from ._assembly import Assembly
 from ._cancellation import part, plainly
 from ._closing import closing_events
-from ._delivery import Delivery, Subscribers, name_of
+from ._delivery import Delivery, Halt, Subscribers, name_of
 from ._errors import AgentInternalError, ProviderError
 from ._events import (
     AgentEnd,
@@ -35,8 +36,10 @@ from ._events import (
     MessageStart,
     Outcome,
     RetryEnd,
-    TurnEnd,
-    TurnStart,
+    message_end,
+    message_start,
+    turn_end,
+    turn_start,
 )
 from ._failures import describe, interrupt_in, split
 from ._file_locks import FileLocks
@@ -53,10 +56,6 @@ from ._state import AgentState, Conversation
 from ._tool_phase import Report, ToolPhase
 
 logger: Final = logging.getLogger("trio_agent")
-
-
-class Halt(BaseException):
-    """Leaves the run's work for its settlement. Never seen outside of the run's own task."""
 
 
 @attrs.define(eq=False)
@@ -98,6 +97,7 @@ class Run:
         self.slots = None if limit is None else trio.CapacityLimiter(limit)
         self.readers: list[Origin] = []  # who reads a stream of this run, and so is waited for
         self.budget = Budget()
+        self.grace = setting.grace
         self.idle = trio.Event()
         self.cause: Cause | None = None
         self.stopping = False
@@ -114,8 +114,8 @@ class Run:
         self._tool_calls = 0
         self._end: AgentEnd | None = None
         self._is_over = False  # all has been told; what is cancelled from here on changes nothing
-        self._clock = trio.lowlevel.current_clock()
-        self._began = self._clock.current_time()
+        self._now = trio.lowlevel.current_clock().current_time
+        self._began = self._now()
         self._specs: tuple[object, tuple[ToolSpec, ...]] = (None, ())
         self.jobs: Jobs
 
@@ -153,7 +153,7 @@ class Run:
             await trio.sleep_forever()
         finally:
             if self._work is not None and not self.idle.is_set() and not self._is_over:
-                self._cancelled_outside()
+                self.cancelled_outside()
 
     async def _in_protection(self) -> None:
         with self.budget.protected() as guard:
@@ -167,6 +167,7 @@ class Run:
             self._delivery.report_cut()
         while not await self._settled():
             pass
+        self.jobs.close()
         self._is_over = True
 
     def _caught(self, exc: BaseException) -> None:
@@ -197,7 +198,7 @@ class Run:
 
     async def _turn(self, batch: Sequence[tuple[Queue, Queued]]) -> AssistantMessage:
         number = self.conversation.core.turn + 1
-        await self.emit(TurnStart(number, time=self.time()))
+        await self.emit(turn_start(number, time=self.time()))
         for queue, item in batch:
             await self._say(queue, item)
         self._answer = Answer(self, self._setting.asking)
@@ -206,19 +207,19 @@ class Run:
         calls = self.conversation.core.calls
         if calls:
             tools = self.conversation.config.tools_by_name
-            self._tool_phase = ToolPhase(self, message, tools)
+            self._tool_phase = ToolPhase(self, message, calls, tools)
             self._tool_calls += len(calls)
             results = await self._tool_phase.run()
             self._tool_phase = None
-        await self.emit(TurnEnd(number, message, results, time=self.time()))
+        await self.emit(turn_end(number, message, results, time=self.time()))
         return message
 
     async def _say(self, queue: Queue, item: Queued) -> None:
         """Tell an injected message, unless it has been withdrawn since. It leaves its queue at its start (L6)."""
         if item in queue.items:
             self.conversation.saying = (queue, item)
-            await self.emit(MessageStart(item.message, time=self.time()))
-            await self.emit(MessageEnd(item.message, time=self.time()))
+            await self.emit(message_start(item.message, time=self.time()))
+            await self.emit(message_end(item.message, time=self.time()))
 
     def _first_batch(self) -> list[tuple[Queue, Queued]]:
         """What was steered while idle, all of it, then the prompt (Q4); `resume()` may begin with a follow-up."""
@@ -239,9 +240,9 @@ class Run:
 
     async def _end_after(self, message: AssistantMessage) -> tuple[Outcome, str | None] | None:
         """Whether the run ends here, and how. Looks at the queues last, so that what subscribers queued counts (Q2)."""
-        if await self._should_stop():
-            return "stopped", "should_stop_after_turn"
         conversation = self.conversation
+        if conversation.config.hooks.should_stop_after_turn is not None and await self._should_stop():
+            return "stopped", "should_stop_after_turn"
         if not (conversation.core.calls or conversation.steering.items or conversation.follow_up.items):
             return "completed", "length" if message.stop_reason == "length" else None
         limit = self._setting.limits.reached(
@@ -250,8 +251,6 @@ class Run:
         return None if limit is None else ("stopped", limit)
 
     async def _should_stop(self) -> bool:
-        if self.hooks.should_stop_after_turn is None:
-            return False
         bound = self.hooks.bind("should_stop_after_turn", self.context(), self.snapshot())
         assert bound is not None
         try:
@@ -267,12 +266,13 @@ class Run:
 
     # Emission
 
-    async def emit(self, event: Event) -> None:
-        """Judge the event, change state, deliver it, and see whether the run is to go on. In this order (L5)."""
+    def emit(self, event: Event) -> Awaitable[None]:
+        """Judge the event, change state, deliver it, and see whether the run is to go on. In this order (L5).
+
+        To be awaited at once. No coroutine of its own: that would be a tenth of what a delta costs.
+        """
         self._advance(event)
-        await self._delivery.deliver(event)
-        if self.stopping:
-            raise Halt
+        return self._delivery.deliver(event)
 
     @trio.lowlevel.enable_ki_protection
     def _advance(self, event: Event) -> None:
@@ -288,6 +288,16 @@ class Run:
         if self.stopping:
             raise Halt
 
+    async def after_failure(self) -> None:
+        """Let whoever else was cancelled in the same tick say so, before a child's failure is taken for the cause.
+
+        A child may have turned its cancellation from outside into a failure:
+        test_A5_an_outside_cancellation_is_known_for_one_in_whatever_order_the_tasks_run.
+        """
+        await trio.lowlevel.cancel_shielded_checkpoint()
+        if self.stopping:
+            raise Halt
+
     async def in_job(self, name: str, call: Callable[[], Any]) -> Any:
         """Call a hook: an async one in a child task under the abort scope and the hooks' time-out, a sync one here."""
         value = plainly(call)
@@ -296,6 +306,7 @@ class Run:
             while not job.done:
                 await self.look()
             if job.failure is not None:
+                await self.after_failure()
                 raise job.failure
             value = job.value
         if self.stopping:
@@ -320,7 +331,7 @@ class Run:
         return self._specs[1]
 
     def time(self) -> float:
-        return self._clock.current_time() - self._began
+        return self._now() - self._began
 
     def snapshot(self) -> AgentState:
         return self.conversation.snapshot()
@@ -341,18 +352,20 @@ class Run:
             self._interrupt = exc
         self.abort(type(exc).__name__)
 
-    def _cancelled_outside(self) -> None:
+    def cancelled_outside(self) -> None:
+        """The scope around the run was cancelled: the first of its tasks that notices says so (A5)."""
         self._stop(Cause("aborted", "cancelled", "aborted: the scope around the run was cancelled"))
         self._arm()
 
     def _arm(self) -> None:
-        """An agent inside a tool gets at most half of what the run around it has left (A7)."""
-        grace = self._setting.grace
-        for outer in self._outer:
-            if outer.stopping or outer.budget.armed:
-                grace = min(grace, outer.budget.left() / 2)
-            else:
-                grace = min(grace, outer._setting.grace / 2)
+        """An agent inside a tool gets at most half of what the run around it has left (A7).
+
+        From the outermost inwards, so that it does not matter whose turn it is first.
+        """
+        grace = math.inf
+        for run in (*reversed(self._outer), self):  # `_outer` is innermost first
+            own = run.budget.left() if run.budget.armed else run.grace
+            grace = min(own, grace / 2)
         self.budget.arm(grace)
 
     def fail(self, what: str, failure: Exception) -> NoReturn:
@@ -464,7 +477,7 @@ class Run:
         if self._tool_phase is None:  # the run was cut off before its calls were looked at
             standing = self.conversation.core.standing
             assert standing is not None
-            self._tool_phase = ToolPhase(self, standing, {})
+            self._tool_phase = ToolPhase(self, standing, self.conversation.core.calls, {})
         return self._tool_phase.result_now(call)
 
     def retry_end(self) -> RetryEnd:

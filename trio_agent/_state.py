@@ -7,7 +7,7 @@ Here lives every change of state that an event causes. Whether the event is lawf
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, ClassVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import attrs
 
@@ -171,6 +171,7 @@ class Conversation:
 
     def settle(self) -> None:
         """What must hold in phase idle (P4), whatever happened before. Never awaits, never raises."""
+        self.config = self.next_config  # what was configured behind the last turn shows at once when idle (L6)
         self.pending.clear()
         self.writes.clear()
         self.saying = None
@@ -212,20 +213,20 @@ class Conversation:
         self.run_tokens = 0
         self.run_messages = []
 
-    def _turn_start(self, event: Event) -> None:
-        self.turn = cast(TurnStart, event).turn
+    def _turn_start(self, event: TurnStart) -> None:
+        self.turn = event.turn
         self.config = self.next_config
         self._attempt = None
 
-    def _message_start(self, event: Event) -> None:
+    def _message_start(self, event: MessageStart) -> None:
         if self.saying is not None:
             queue, item = self.saying
-            if item.message is cast(MessageStart, event).message:
+            if item.message is event.message:
                 queue.remove(item)
                 self.saying = None
 
-    def _message_end(self, event: Event) -> None:
-        message = cast(MessageEnd, event).message
+    def _message_end(self, event: MessageEnd) -> None:
+        message = event.message
         self.history.append(message)
         self.run_messages.append(message)
         if isinstance(message, AssistantMessage):
@@ -237,11 +238,11 @@ class Conversation:
                 self.error_message = message.error_message
                 self._attempt = message
 
-    def _tool_start(self, event: Event) -> None:
-        self.pending[cast(ToolExecutionStart, event).call.id] = None
+    def _tool_start(self, event: ToolExecutionStart) -> None:
+        self.pending[event.call.id] = None
 
-    def _tool_end(self, event: Event) -> None:
-        self.pending.pop(cast(ToolExecutionEnd, event).result.tool_call_id, None)
+    def _tool_end(self, event: ToolExecutionEnd) -> None:
+        self.pending.pop(event.result.tool_call_id, None)
 
     def _retract_attempt(self, _event: Event) -> None:
         """A failed attempt leaves history when it is retried, or when history is compacted for its sake (L6)."""
@@ -253,12 +254,11 @@ class Conversation:
         self._attempt = None
         self.error_message = None
 
-    def _compaction_end(self, event: Event) -> None:
-        end = cast(CompactionEnd, event)
+    def _compaction_end(self, end: CompactionEnd) -> None:
         if end.summary is not None and end.first_kept is not None:
             self.history.replace([end.summary, *self.history.view()[end.first_kept :]])
 
-    _CHANGES: ClassVar[dict[type[Event], Callable[[Conversation, Event], None]]] = {
+    _CHANGES: ClassVar[dict[type[Event], Callable[[Conversation, Any], None]]] = {
         AgentStart: _agent_start,
         TurnStart: _turn_start,
         MessageStart: _message_start,

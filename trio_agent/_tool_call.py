@@ -12,7 +12,7 @@ import attrs
 import trio
 
 from . import _results as words  # pyright: ignore[reportPrivateUsage]  # private to the package
-from ._ancestry import Origin, mark_thread_call, snapshot
+from ._ancestry import Origin, mark_thread_call
 from ._cancellation import part
 from ._failures import describe
 from ._file_locks import Ticket
@@ -48,15 +48,16 @@ class CallRecord:
         "_answered",
         "_host",
         "_late",
+        "_origin",
         "_prepared",
         "_thread",
+        "_task",
         "_ticket",
         "_tickets",
         "_tool",
         "_update",
         "begun",
         "call",
-        "origin",
         "outcome",
         "over",
     )
@@ -67,7 +68,8 @@ class CallRecord:
         self.outcome: ToolResultMessage | None = None
         self.begun = False
         self.over = False
-        self.origin: Origin | None = None
+        self._task: trio.lowlevel.Task | None = None
+        self._origin: Origin | None = None
         self._tool: Tool | None = None
         self._prepared: PreparedCall | None = None
         self._ticket: Ticket | None = None
@@ -83,6 +85,13 @@ class CallRecord:
     def name(self) -> str:
         """Who holds a lock, in a message."""
         return f"{self.call.name} ({self.call.id})"
+
+    @property
+    def origin(self) -> Origin | None:
+        """Where the call began, once it has: in its own task, with no nursery open. Made when a lock asks for it."""
+        if self._origin is None and self._task is not None:
+            self._origin = Origin(self._task, ())
+        return self._origin
 
     @property
     def serial(self) -> bool:
@@ -123,18 +132,21 @@ class CallRecord:
             self.settle(self.error(words.raised(self.call.name, str(exc))))
             host.mailbox.put(self)
             return
-        host.jobs.start(f"tool {self.call.name}", self._live)
+        # A sync tool may leave its thread behind, and with it the task: test_a_lock_of_a_thread_left_behind_is_waited_for.
+        lane = host.jobs.shared if self._tool is not None and self._tool.is_async else None
+        host.jobs.start(f"tool {self.call.name}", self._live, lane=lane)
 
     # The call's own task
 
     async def _live(self) -> None:
         self.begun = True
-        self.origin = snapshot(trio.lowlevel.current_task())
+        self._task = trio.lowlevel.current_task()
         try:
             outcome = await self._outcome()
         finally:
             self.over = True
-            self._release()
+            if self._tickets:
+                self._release()
         # No checkpoint lies between the tool's return and this line: test_a_late_update_is_dropped.
         if not self._host.stopping:
             self.settle(outcome)
@@ -143,7 +155,10 @@ class CallRecord:
     async def _outcome(self) -> ToolResultMessage:
         assert self._tool is not None
         try:
-            value = await self._with_locks()
+            if self._is_plain:  # as most are; the layers of `_with_locks` would be a tenth of what a call costs
+                value = await self._invoke()
+            else:
+                value = await self._with_locks()
             result = words.message_of(self.call, value)
         except BaseException as exc:  # noqa: ASYNC103  # part() says what must go on, and that is raised
             result = self.error(self._words_for(exc))
@@ -181,13 +196,24 @@ class CallRecord:
         assert self._tool is not None
         assert self._prepared is not None
         if self._tool.is_async:
-            return await self._timed(self._tool.invoke(self._prepared, ToolContext(self)))
+            return await self._timed(self._invoke())
         self._thread = thread = ThreadCall(current_pool(), self._release_late)
         await thread.acquire_slot()
         tool, prepared, context = self._tool, self._prepared, ToolContext(self, thread)
         assert self.origin is not None
         with mark_thread_call(self.origin):
             return await self._timed(thread.run(lambda: tool.invoke(prepared, context)))
+
+    @property
+    def _is_plain(self) -> bool:
+        """Whether the call is of an async tool and holds nothing: no files, no slot, no time-out."""
+        tool = self._tool
+        return tool is not None and tool.is_async and tool.timeout is None and not (self._ticket or self._host.slots)
+
+    def _invoke(self) -> Any:
+        assert self._tool is not None
+        assert self._prepared is not None
+        return self._tool.invoke(self._prepared, ToolContext(self))
 
     async def _timed(self, work: Any) -> object:
         """Await the body under the tool's time-out, in seconds. Raises `_OutOfTimeError`, whatever it made of that."""

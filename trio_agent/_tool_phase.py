@@ -6,7 +6,7 @@ history, the provider or the queues, and what is told goes through the run's `em
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Protocol, TypeAlias
 
 import trio
@@ -16,11 +16,11 @@ from ._ancestry import Origin
 from ._errors import ArgumentError
 from ._events import (
     Event,
-    MessageEnd,
-    MessageStart,
-    ToolExecutionEnd,
-    ToolExecutionStart,
     ToolExecutionUpdate,
+    message_end,
+    message_start,
+    tool_execution_end,
+    tool_execution_start,
 )
 from ._failures import describe
 from ._file_locks import FileLocks
@@ -51,7 +51,7 @@ class Host(Protocol):
     def aborting(self) -> bool: ...
     @property
     def hooks(self) -> Hooks: ...
-    async def emit(self, event: Event) -> None: ...
+    def emit(self, event: Event) -> Awaitable[None]: ...
     async def look(self) -> None: ...
     async def in_job(self, name: str, call: Callable[[], Any]) -> Any: ...
     def later_failure(self, what: str, failure: Exception) -> None: ...
@@ -62,11 +62,13 @@ class Host(Protocol):
 class ToolPhase:
     """The calls of one standing message."""
 
-    def __init__(self, host: Host, message: AssistantMessage, tools: Mapping[str, Tool]) -> None:
+    def __init__(
+        self, host: Host, message: AssistantMessage, calls: Sequence[ToolCall], tools: Mapping[str, Tool]
+    ) -> None:
         self._host = host
         self._cut_short = message.stop_reason == "length"
         self._tools = tools
-        self.records = {call.id: CallRecord(host, call) for call in message.tool_calls}
+        self.records = {call.id: CallRecord(host, call) for call in calls}
         self._waiting: list[CallRecord] = []
         self._running = 0
         self._serial_runs = False
@@ -89,19 +91,18 @@ class ToolPhase:
         return record.outcome or record.cut_off()
 
     async def _prepare(self, record: CallRecord) -> None:
-        await self._host.emit(ToolExecutionStart(record.call, time=self._host.time()))
-        if self._cut_short:
-            refusal: str | None = words.cut_short()
-        else:
-            refusal = await self._refusal(record)
+        await self._host.emit(tool_execution_start(record.call, time=self._host.time()))
+        refusal = words.cut_short() if self._cut_short else self._refusal(record)
+        if refusal is None and self._host.hooks.before_tool_call is not None:
+            refusal = await self._ask_hook(record)
         if refusal is None:
             self._waiting.append(record)
         else:
             record.settle(record.error(refusal))
             await self._tell_end(record)
 
-    async def _refusal(self, record: CallRecord) -> str | None:
-        """Look up, validate, ask the hook. Gives the words for a call that is not to run (T5)."""
+    def _refusal(self, record: CallRecord) -> str | None:
+        """Look up and validate. Gives the words for a call that is not to run (T5)."""
         call = record.call
         tool = self._tools.get(call.name)
         if tool is None:
@@ -112,12 +113,10 @@ class ToolPhase:
             return words.invalid_arguments(call.name, str(exc))
         except Exception as exc:  # a `writes` callable, or a type that the application wrote, may raise anything
             return words.raised(call.name, describe(exc))
-        return await self._ask_hook(record, tool)
+        return None
 
-    async def _ask_hook(self, record: CallRecord, tool: Tool) -> str | None:
-        host, call = self._host, record.call
-        if host.hooks.before_tool_call is None:
-            return None
+    async def _ask_hook(self, record: CallRecord) -> str | None:
+        host, call, tool = self._host, record.call, self._tools[record.call.name]
         bound = host.hooks.bind("before_tool_call", HookContext(host.snapshot, self._is_aborting, call), call)
         assert bound is not None
         try:
@@ -161,12 +160,12 @@ class ToolPhase:
             report.handled.set()
 
     async def _tell_end(self, record: CallRecord) -> None:
-        await self._host.emit(ToolExecutionEnd(record.recorded(), time=self._host.time()))
+        await self._host.emit(tool_execution_end(record.recorded(), time=self._host.time()))
 
     async def _tell_results(self) -> tuple[ToolResultMessage, ...]:
         host = self._host
         results = tuple([record.recorded() for record in self.records.values()])
         for result in results:
-            await host.emit(MessageStart(result, time=host.time()))
-            await host.emit(MessageEnd(result, time=host.time()))
+            await host.emit(message_start(result, time=host.time()))
+            await host.emit(message_end(result, time=host.time()))
         return results

@@ -19,6 +19,7 @@ import attrs
 from ._callables import called_as, defining, is_async, positional, refuse_what_cannot_run
 from ._errors import ArgumentError, ToolDefinitionError
 from ._messages import ToolCall
+from ._quick import quick
 from ._request import ToolSpec
 from ._schema_strict import strict_schema
 
@@ -55,6 +56,9 @@ class PreparedCall:
 
     arguments: dict[str, Any]
     paths: tuple[str, ...] = ()
+
+
+prepared_call = quick(PreparedCall)
 
 
 def _check_name(_tool: Tool, _attribute: object, name: Any) -> None:
@@ -146,7 +150,7 @@ class Tool:
 
     def _prepared(self, arguments: dict[str, Any]) -> PreparedCall:
         if self._paths is None:
-            return PreparedCall(arguments)
+            return prepared_call(arguments)
         return PreparedCall(arguments, tuple(_flat(self._paths({**self._arguments.defaults(), **arguments}))))
 
 
@@ -179,7 +183,8 @@ class FunctionTool(Tool, Generic[P, R]):
         by_name = cast("Callable[..., object]", function)
 
         def call(given: dict[str, Any], context: object) -> object:
-            return by_name(**given, **dict.fromkeys(arguments.context_names, context))
+            names = arguments.context_names
+            return by_name(**given, **dict.fromkeys(names, context)) if names else by_name(**given)
 
         object.__setattr__(self, "__wrapped__", function)  # frozen
         self.__attrs_init__(  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]  # made by attrs

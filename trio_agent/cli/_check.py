@@ -8,8 +8,8 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Sequence
-from pathlib import Path
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
 
 import attrs
 
@@ -25,8 +25,8 @@ class _Report:
     """What was found in one file. `lines` has the number of the line of each event."""
 
     file: str
-    lines: tuple[int, ...]
-    violations: tuple[Violation, ...]
+    lines: Sequence[int]
+    violations: Sequence[Violation]
 
     def line_of(self, violation: Violation) -> int:
         """Where to look; behind the last event, its line."""
@@ -40,7 +40,7 @@ def check(argv: Sequence[str]) -> int:
     reports: list[_Report] = []
     for file in options.files:
         try:
-            reports.append(_read(file, options.dialect))
+            reports.append(_judge(file, options))
         except (OSError, ValueError) as error:
             complain("error", f"{file}: {error}")
             unreadable = True
@@ -57,20 +57,35 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("files", metavar="FILE", nargs="+", help="a trace of JSON lines; - reads stdin")
     parser.add_argument("--dialect", choices=sorted(DIALECTS), default="native", help="whose events these are")
+    parser.add_argument("--complete", action="store_true", help="a run that is left open at the end is a fault too")
+    parser.add_argument(
+        "--separate-runs",
+        action="store_true",
+        help="each run has a history of its own, so call ids may come again (always so in the dialect pi)",
+    )
     parser.add_argument("--json", action="store_true", help="one JSON object per violation, and nothing else")
     return parser
 
 
-def _read(file: str, dialect: str) -> _Report:
-    lines: list[int] = []
-    events: list[Event] = []
-    text = sys.stdin.read() if file == "-" else Path(file).read_text("utf-8")
-    for number, event in DIALECTS[dialect](text.split("\n")):
-        lines.append(number)
-        events.append(event)
-    # Scenarios of another kernel begin with agents of their own; a file of ours is one conversation.
-    found = check_trace(events, one_history=dialect == "native")
-    return _Report(file, tuple(lines), tuple(found))
+def _judge(file: str, options: argparse.Namespace) -> _Report:
+    if file == "-":
+        return _judge_lines(file, sys.stdin, options)
+    # A byte order mark is no fault. Lines end at a newline and nowhere else, as JSON may hold other ends of lines.
+    with open(file, encoding="utf-8-sig", newline="\n") as lines:
+        return _judge_lines(file, lines, options)
+
+
+def _judge_lines(file: str, lines: Iterable[str], options: argparse.Namespace) -> _Report:
+    numbers = array("Q")
+
+    def events() -> Iterator[Event]:
+        for number, event in DIALECTS[options.dialect](lines):
+            numbers.append(number)
+            yield event
+
+    # Recorded scenarios of another kernel begin with agents of their own; a file of ours is one conversation.
+    one_history = options.dialect == "native" and not options.separate_runs
+    return _Report(file, numbers, check_trace(events(), complete=options.complete, one_history=one_history))
 
 
 def _print(reports: Sequence[_Report], *, as_json: bool) -> None:
@@ -79,10 +94,15 @@ def _print(reports: Sequence[_Report], *, as_json: bool) -> None:
             sys.stdout.write((_as_json if as_json else _as_line)(report, violation) + "\n")
     if not as_json and reports:
         events = sum(len(report.lines) for report in reports)
-        count = sum(len(report.violations) for report in reports)
+        violations = sum(len(report.violations) for report in reports)
         broken = sorted({violation.rule for report in reports for violation in report.violations})
         rules = f" ({', '.join(broken)})" if broken else ""
-        sys.stdout.write(f"{len(reports)} files, {events} events, {count} violations{rules}\n")
+        counts = (_count(len(reports), "file"), _count(events, "event"), _count(violations, "violation"))
+        sys.stdout.write(f"{', '.join(counts)}{rules}\n")
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
 def _as_line(report: _Report, violation: Violation) -> str:

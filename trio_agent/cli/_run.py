@@ -9,7 +9,8 @@ from __future__ import annotations
 import logging
 import sys
 import traceback
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Generator
+from contextlib import contextmanager
 from typing import Final
 
 import attrs
@@ -44,8 +45,7 @@ class _Job:
 def run(options: RunOptions) -> int:
     """Run an agent to idle. Returns the exit code; raises `UsageError`, and whatever keeps a provider from starting."""
     interrupt = Interrupt()
-    with interrupt.installed():
-        _log_to_stderr(options.debug)
+    with interrupt.installed(), _log_on_stderr(options.debug):
         prompt, tools = read_prompt(options), load_tools(options)
         output = stdout(exclusive=options.json)
         job = _Job(options=options, prompt=prompt, tools=tools, output=output, interrupt=interrupt)
@@ -109,8 +109,14 @@ class _OneLine(logging.Formatter):
         return f"trio-agent: {record.levelname.lower()}: {one_line(record.getMessage())}"
 
 
-def _log_to_stderr(debug: bool) -> None:
+@contextmanager
+def _log_on_stderr(debug: bool) -> Generator[None]:
     handler = logging.StreamHandler(sys.stderr)
     if not debug:
         handler.setFormatter(_OneLine())
-    logging.getLogger("trio_agent").addHandler(handler)
+    logger = logging.getLogger("trio_agent")
+    logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)

@@ -10,6 +10,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from ._anthropic import Anthropic as Anthropic
     from ._bounds import Bounds as Bounds
     from ._bounds import Timeouts as Timeouts
     from ._keys import Secret as Secret
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from ._openai_chat_dialect import ChatDialect as ChatDialect
 
 _HOMES = {
+    "Anthropic": "_anthropic",
     "Bounds": "_bounds",
     "ChatDialect": "_openai_chat_dialect",
     "Local": "_local",

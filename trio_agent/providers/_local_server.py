@@ -76,11 +76,9 @@ def _serve(settings: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
     params.model.path = settings["model"]
     params.model_alias = {settings["name"]}
     params.api_keys = [settings["key"]]
-    params.hostnames = ["127.0.0.1"]
-    params.port = 0  # the system's choice, taken and bound in one step
+    params.port = 0  # the system's choice, taken and bound in one step; the address is 127.0.0.1 unless one is given
     params.n_ctx = settings["context"] or 0
     params.n_parallel = 1
-    params.ui = False
     params.endpoint_slots = False
     params.verbosity = _ERRORS_ONLY
     for share in (params.cpuparams, params.cpuparams_batch):

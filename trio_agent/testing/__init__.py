@@ -4,8 +4,10 @@ from ._conductor import Choose as Choose
 from ._conductor import Conductor as Conductor
 from ._conductor import Exploration as Exploration
 from ._conductor import explore as explore
+from ._judge import LifecycleViolation as LifecycleViolation
 from ._judge import TraceChecker as TraceChecker
 from ._judge import check_trace as check_trace
+from ._judge_walk import Violation as Violation
 from ._render import render as render
 from ._scripted import Reply as Reply
 from ._scripted import ScriptedProvider as ScriptedProvider

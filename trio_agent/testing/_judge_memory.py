@@ -1,7 +1,7 @@
 """What the judge remembers of a trace: the run, the turn, the message and the calls that are open.
 
 Here lives the one thing that changes while a trace is read, and how each event changes it. Nothing in here judges: the
-order is in `_judge_order.py`, the sentences in `_judge_clauses.py`. What is closed is forgotten, ids of calls excepted.
+order is in `_judge_order.py`, the clauses are filed by `_judge_register.py`. What is closed is forgotten, but for ids.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ class Memory:
 
     def ends_last(self, call_id: str) -> bool:
         """Whether the end of this call leaves no call of the message to end."""
-        return self.started == len(self.calls) and self.running == {call_id}
+        return call_id in self.position and call_id not in self.ended and len(self.ended) + 1 == len(self.calls)
 
     def answers_last(self) -> bool:
         """Whether every call is answered once the open tool result has ended."""
@@ -153,7 +153,7 @@ class Memory:
         self.turns += 1
         behind = self.last
         self._begin_turn(event.turn)
-        if behind is not None and behind.stop_reason in FAILURES:
+        if behind is not None and behind.stop_reason == "error":
             self.closings += 1
             self.must_close = "F1"
 

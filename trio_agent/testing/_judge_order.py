@@ -1,7 +1,8 @@
 """The order of events as data: what may come where, which rule is broken otherwise, and where the judge goes on.
 
 Here live tables and the one function that names an event for them. They state section 2 of the specification a second
-time, on purpose without a look at the kernel's own tables. What an event *says* is judged in `_judge_clauses.py`.
+time, on purpose without a look at the kernel's own tables. What an event *says* is judged by clauses, which
+`_judge_register.py` files.
 """
 
 from __future__ import annotations

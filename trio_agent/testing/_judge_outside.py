@@ -1,7 +1,7 @@
 """What the judge can say when it is told more than events: the phase at each, and what was queued.
 
 Here live rules P1 to P3 and Q1 to Q3, each against a log that the caller kept. What follows from the events alone is in
-`_judge_clauses.py`.
+the clauses that `_judge_register.py` files.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ from .._events import (
     ToolExecutionUpdate,
     TurnStart,
 )
-from .._messages import Message, ToolResultMessage
+from .._messages import AssistantMessage, Message, ToolResultMessage
 from ._judge_attempts import REGISTER as ATTEMPTS
 from ._judge_calls import REGISTER as CALLS
 from ._judge_memory import FAILURES, Doubt, Memory
@@ -43,6 +43,7 @@ from ._judge_order import (
     RECOVERY,
     RESULTING,
     RUN,
+    TOOLS,
     TURN,
     Place,
     broken_rule,
@@ -195,9 +196,14 @@ class Judge:
             return ORDER[TURN][kind]
         if self.place == IDLE and kind not in ("agent_start", "turn_start"):
             return IDLE
+        if kind == "message_update" and _ANSWER_STARTS in ORDER[self.place]:
+            self.memory.apply(MessageStart(AssistantMessage((), None)))
+            return ANSWERING
         if self.place == ANSWERING and isinstance(event, ToolExecutionStart):
             known = event.tool_call_id in self.memory.used
             return ANSWERING if known else ADRIFT  # the message's end is missing, and its calls with it
+        if self.place == CALLED and isinstance(event, ToolExecutionEnd) and event.tool_call_id in self.memory.position:
+            return ORDER[TOOLS][kind]
         if self.place == ENDED and kind in ORDER[RESULTING]:
             return ORDER[RESULTING][kind]
         return RECOVERY.get(kind, self.place)
@@ -216,6 +222,7 @@ class Judge:
         self.place = target
 
 
+_ANSWER_STARTS: Final = "message_start assistant"
 _WHOLE: Final = (INJECTING, RESULTING)
 _BEFORE_A_TURN: Final = (RUN, BETWEEN, CLOSED, DONE)
 _ENDS_A_WHOLE_MESSAGE: Final = (*ORDER[INJECTING], *ORDER[RESULTING])

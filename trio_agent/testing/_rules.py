@@ -120,8 +120,7 @@ RULES: Final[tuple[Rule, ...]] = (
         "Q1",
         "Messages enter at turn boundaries",
         "What was steered enters at the next turn boundary, before any follow-up; running tools are not skipped for "
-        "it. A follow-up enters only when the run would end. Without results to answer or a message to enter there "
-        "is no further turn.",
+        "it. A follow-up enters only when the run would end.",
     ),
     Rule(
         "Q2",
