@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import time
 from collections.abc import Callable, Iterator
@@ -12,7 +13,7 @@ import pytest
 import trio
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scenes import make_agent, trio_run
+from scenes import make_agent, on, trio_run
 
 from trio_agent import (
     AgentEnd,
@@ -23,6 +24,7 @@ from trio_agent import (
     MessageEnd,
     MessageStart,
     MessageUpdate,
+    ProviderError,
     RetryEnd,
     RetryStart,
     Text,
@@ -43,9 +45,11 @@ from trio_agent._events import ErrorInfo
 from trio_agent._lifecycle import Lifecycle
 from trio_agent.cli._check import check
 from trio_agent.cli._explain import explain
-from trio_agent.testing import ScriptedProvider, TraceChecker, call, check_trace, finish, text
-from trio_agent.testing._judge import LifecycleViolation
-from trio_agent.testing._rule_examples import EXAMPLES, explain_rule
+from trio_agent.cli._usage import UsageError
+from trio_agent.testing import LifecycleViolation, ScriptedProvider, TraceChecker, call, check_trace, finish, text
+from trio_agent.testing._judge_order import ADRIFT, BREACHES, IDLE, ORDER, broken_rule, may_come
+from trio_agent.testing._judge_walk import CLAUSES
+from trio_agent.testing._rule_examples import EXAMPLES, explain_rule, rules_table
 from trio_agent.testing._rules import RULES
 
 TRACES = Path(__file__).parent / "traces"
@@ -262,37 +266,177 @@ def test_check_of_a_missing_file_is_one_line(tmp_path: Path, capsys: pytest.Capt
     assert len(capsys.readouterr().err.splitlines()) == 1
 
 
-# What is known about the recordings of another kernel (traces/README.md says what each does).
-FINDINGS = {
-    "a17-length-truncated-tool-calls": {"T4"},
-    "a19-duplicate-call-ids": {"T7"},
-    "a63-provider-iterator-throws-midstream": {"L3"},
-    "b30-13-listener-throws-agent_end": {"L1"},
-    "b55-sibling-leaks-into-next-run": {"F2", "L1"},
-    "c02-provider-double-start": {"L3"},
-    "c06-listener-during-sibling-preflight": {"F2"},
-}
-CLEAN = [
-    "a01-plain-prompt",
-    "a11-parallel-completion-order",
-    "a47-steer-and-followup-priority",
-    "b02-abort-streaming-uncooperative",
-]
-
-
-@pytest.mark.parametrize(("name", "rules"), FINDINGS.items())
-def test_the_judge_finds_what_is_known_of_another_kernel(
-    name: str, rules: set[str], capsys: pytest.CaptureFixture[str]
+def test_check_of_an_open_run_is_lawful_unless_the_file_is_said_to_be_whole(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """In recordings of another kernel the judge finds the faults that the recordings were made to show."""
-    assert check(["--dialect", "pi", "--json", str(TRACES / f"{name}.jsonl")]) == 1
-    assert {json.loads(line)["rule"] for line in capsys.readouterr().out.splitlines()} == rules
+    """A beginning of a run is lawful; with --complete what is left open is a fault, at the last line."""
+    file = write_trace(tmp_path / "a.jsonl", real_trace()[:3])
+    assert check([file]) == 0
+    assert check(["--complete", file]) == 1
+    assert f"{file}:3: L3 at event 3: the trace ended inside a user message" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("name", CLEAN)
-def test_the_judge_finds_nothing_in_lawful_recordings(name: str) -> None:
-    """Ordinary runs of another kernel are lawful here too."""
-    assert check(["--dialect", "pi", str(TRACES / f"{name}.jsonl")]) == 0
+def test_check_of_runs_with_histories_of_their_own(tmp_path: Path) -> None:
+    """Call ids that come again in a later run are a fault of one conversation, not of separate runs."""
+    file = write_trace(tmp_path / "a.jsonl", [*real_trace(), *real_trace()])
+    assert check([file]) == 1
+    assert check(["--separate-runs", file]) == 0
+
+
+def test_check_reads_stdin_and_what_editors_add(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`-` is stdin; a byte order mark, blank lines, CRLF and other ends of lines within the JSON are no faults."""
+    lines = [encode_line(event) for event in real_trace()]
+    monkeypatch.setattr("sys.stdin", io.StringIO("\n".join(lines)))
+    assert check(["-"]) == 0
+    raw = lines[0] + "\r\n\n" + '{"type":"turn_start","turn":1,"note":"a\u2028b\x85c"}\r\n'
+    (tmp_path / "bom.jsonl").write_text("\ufeff" + raw, "utf-8", newline="")
+    assert check([str(tmp_path / "bom.jsonl")]) == 0
+    assert "1 file, 2 events" in capsys.readouterr().out
+
+
+def test_check_of_several_files_reports_all_that_can_be_read(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A file that cannot be read hides nothing that was found in the others; the exit code is 2."""
+    faulty = write_trace(tmp_path / "faulty.jsonl", [AgentEnd("completed")])
+    (tmp_path / "torn.jsonl").write_bytes(b'{"type":"agent_start"}\n\xff')
+    assert check([str(tmp_path / "torn.jsonl"), faulty]) == 2
+    out, err = capsys.readouterr()
+    assert out.splitlines()[-1] == "1 file, 1 event, 1 violation (L1)"
+    assert "torn.jsonl: 'utf-8' codec can't decode byte 0xff" in err
+
+
+@pytest.mark.parametrize(
+    ("line", "text"),
+    [
+        ("{", "line 1: not JSON"),
+        ("[]", "line 1: no record of pi-agent-core; each is an object with a kind"),
+        ('{"kind":"event","type":"message_start","message":{"role":"assistant","stop":"why"}}', "KeyError 'why'"),
+        ('{"kind":"event","type":"tool_execution_start"}', "line 1: no event of pi-agent-core: KeyError 'id'"),
+        (
+            '{"kind":"event","type":"turn_end","message":{"role":"user"},"toolResults":[]}',
+            "ends with an assistant message",
+        ),
+    ],
+)
+def test_check_of_what_is_no_recording_says_where(
+    line: str, text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In the other dialect too, what cannot be read names its line."""
+    (tmp_path / "bad.jsonl").write_text(line)
+    assert check(["--dialect", "pi", str(tmp_path / "bad.jsonl")]) == 2
+    assert text in capsys.readouterr().err
+
+
+# What the judge finds in the recordings of another kernel (traces/README.md says what each shows): rules, and lines.
+FINDINGS = {
+    "a13-mixed-one-sequential-tool": [("T1", 12), ("T4", 13), ("T1", 18), ("T4", 19)],
+    "a17-length-truncated-tool-calls": [("T4", 11)],
+    "a19-duplicate-call-ids": [("T7", 8)],
+    "a31-prepareNextTurn-throws": [("L2", 16)],
+    "a63-provider-iterator-throws-midstream": [("L3", 10)],
+    "b06-abort-sequential-mid-batch": [("T4", 14), ("T4", 18)],
+    "b30-05-listener-throws-message_update": [("L3", 21)],
+    "b30-07-listener-throws-tool_execution_start": [("F2", 10)],
+    "b30-09-listener-throws-tool_execution_end": [("F2", 14)],
+    "b30-11-listener-throws-message_end-toolResult": [("L2", 16)],
+    "b30-13-listener-throws-agent_end": [("L1", 26), ("L1", 27), ("L1", 28), ("L1", 29)],
+    "b51-listener-throws-then-throws-in-failure": [("L2", 9)],
+    "b55-sibling-leaks-into-next-run": [("F2", 16), ("L1", 32), ("L1", 34)],
+    "c02-provider-double-start": [("L3", 8)],
+    "c06-listener-during-sibling-preflight": [("F2", 11)],
+}
+# Recordings whose run never ends: what the judge finds besides where it is told that they are whole.
+OPEN = {
+    "a67-provider-promise-never-resolves": "L2",
+    "b51-listener-throws-then-throws-in-failure": "L3",
+    "b59-wait-idle-in-listener": "L1",
+    "b71-low-level-loop-failure": "L2",
+}
+
+
+@pytest.mark.parametrize("name", sorted(file.stem for file in TRACES.glob("*.jsonl")))
+def test_the_judge_finds_what_is_known_of_another_kernel(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """In recordings of another kernel the judge finds the faults that were read there by hand, and no others."""
+    known = FINDINGS.get(name, [])
+    assert check(["--dialect", "pi", "--json", str(TRACES / f"{name}.jsonl")]) == (1 if known else 0)
+    found = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [(violation["rule"], violation["line"]) for violation in found] == known
+    check(["--dialect", "pi", "--json", "--complete", str(TRACES / f"{name}.jsonl")])
+    complete = [json.loads(line)["rule"] for line in capsys.readouterr().out.splitlines()]
+    assert complete[len(found) :] == ([OPEN[name]] if name in OPEN else [])
+
+
+def test_every_rule_that_the_judge_knows_has_an_example() -> None:
+    """No rule is judged that `trio-agent explain` cannot show, and each rule that has an example exists."""
+    judged = CLAUSES.rules() | {rule for _, _, rule in BREACHES} | {"P1", "P2", "P3", "Q1", "Q2", "Q3"}
+    assert judged == set(EXAMPLES)
+    assert judged <= {rule.name for rule in RULES}
+
+
+def test_the_rules_are_those_of_the_specification_in_its_order() -> None:
+    """L1 to A8, none missing; the table for the README has a row for each."""
+    counts = {"L": 6, "T": 8, "Q": 5, "P": 4, "F": 10, "A": 8}
+    names = [f"{letter}{number}" for letter, count in counts.items() for number in range(1, count + 1)]
+    assert [rule.name for rule in RULES] == names
+    rows = rules_table().splitlines()
+    assert [row.split(" | ")[0] for row in rows[2:]] == [f"| {name}" for name in names]
+
+
+def test_the_tables_lead_from_the_start_to_every_place() -> None:
+    """Each place of the judge's tables is reached and led on from; what may not come somewhere breaks a known rule."""
+    reached, ahead = {IDLE}, [IDLE]
+    while ahead:
+        for place in ORDER[ahead.pop()].values():
+            if place not in reached:
+                reached.add(place)
+                ahead.append(place)
+    assert reached == set(ORDER) - {ADRIFT}
+    kinds = {kind for ways in ORDER.values() for kind in ways}
+    for place, ways in ORDER.items():
+        assert may_come(place)
+        for kind in kinds - set(ways):
+            assert broken_rule(place, kind) in EXAMPLES
+
+
+def test_explain_of_an_unknown_rule_names_those_that_exist() -> None:
+    """A name that no rule has is a usage error; no name lists all rules."""
+    with pytest.raises(UsageError, match="there is no rule 'Z9'; the rules are L1, L2"):
+        explain(["Z9"])
+
+
+def test_explain_without_a_name_lists_the_rules(capsys: pytest.CaptureFixture[str]) -> None:
+    """One line per rule: its name and its title."""
+    assert explain([]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines] == [rule.name for rule in RULES]
+
+
+def test_an_explanation_marks_what_is_unlawful() -> None:
+    """The rule in full, two traces as short lines, a mark at the event in question, and the finding."""
+    lines = explain_rule("T3").splitlines()
+    assert lines[0] == "T3  Each start has one end"
+    assert '  > tool_execution_end b ok "what b found"' in lines
+    assert lines[-1].endswith("call b has ended already")
+    assert explain_rule("T2").endswith("The judge sees it where it is told more: serial_tools.")
+    assert explain_rule("T8").endswith("it is about more than the order and content of events.")
+
+
+async def test_a_checker_finds_nothing_in_a_live_run_whose_phases_and_queues_it_knows() -> None:
+    """Subscribed with the phase, the history and what is steered, it judges a run with a retry and a steered message."""
+    provider = ScriptedProvider(
+        [text("he"), ProviderError("overloaded", "busy")], [text("ok"), finish()], [text("2"), finish()]
+    )
+    agent, _ = make_agent(provider)
+    steered = [UserMessage("and now?")]
+    checker = TraceChecker(history=(), phase=lambda: agent.state.phase, steered=steered)
+    agent.subscribe(checker)
+    on(agent, "retry_start", lambda event: agent.steer(steered[0]))
+    result = await agent.prompt("go")
+    checker.finish()
+    assert (result.outcome, result.text, checker.violations) == ("completed", "2", [])
 
 
 async def test_a_checker_as_subscriber_fails_the_run_that_it_finds_unlawful() -> None:

@@ -299,7 +299,7 @@ ELSEWHERE: dict[str, Callable[[], tuple[ScriptedProvider, dict[str, Any]]]] = {
         {"hooks": Hooks(should_stop_after_turn=never)},
     ),
     "waiting for a slot": lambda: (
-        ScriptedProvider([call("c1", "waits"), call("c2", "answers"), finish("tool_use")]),
+        ScriptedProvider([call("c1", "waits"), call("c2", "waits"), finish("tool_use")]),
         {"max_parallel_tools": 1},
     ),
 }

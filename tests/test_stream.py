@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import trio
 import trio.testing
-from scenes import assert_settled, make_agent, on, trio_run
+from scenes import assert_settled, deterministic, make_agent, on, trio_run
 from tour import LAST, TOUR, At, Tour, assert_sendable, at_each_event, closing, raising, tasks
 
 from trio_agent import AgentBusyError, AgentEnd, Event, ReentrantCallError, tool
@@ -460,3 +460,39 @@ def test_a_stream_may_be_made_outside_of_any_run() -> None:
 
     assert trio_run(main) == "a"
     assert_settled(recorder)
+
+
+@pytest.mark.parametrize("other", ["stream", "prompt"])
+def test_of_two_that_begin_at_once_one_runs_and_the_other_is_refused(other: str) -> None:
+    """Two tasks begin in the same moment, in whatever order Trio runs them: one run, and a bare `AgentBusyError`."""
+    for seed in range(12):
+        agent, recorder = make_agent(ScriptedProvider([text("a"), finish()], [text("never asked"), finish()]))
+        outcomes: list[str] = []
+        entered: list[str] = []
+
+        async def streams(agent: Any = agent, outcomes: list[str] = outcomes, entered: list[str] = entered) -> None:
+            try:
+                async with agent.stream("go") as events:
+                    entered.append("a block")
+                    types = [event.type async for event in events]
+                outcomes.append(f"{types[0]} to {types[-1]}: {events.result.text}")
+            except AgentBusyError:
+                outcomes.append("refused")
+
+        async def prompts(agent: Any = agent, outcomes: list[str] = outcomes) -> None:
+            try:
+                outcomes.append(f"agent_start to agent_end: {(await agent.prompt('go')).text}")
+            except AgentBusyError:
+                outcomes.append("refused")
+
+        async def main(first: Any = streams, second: Any = streams if other == "stream" else prompts) -> None:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(first)
+                nursery.start_soon(second)
+
+        with deterministic(seed):
+            trio_run(main)
+        assert sorted(outcomes) == ["agent_start to agent_end: a", "refused"]
+        assert len(entered) <= 1, "the block of the one that is refused is not entered"
+        assert recorder.types.count("agent_start") == 1
+        assert_settled(recorder)

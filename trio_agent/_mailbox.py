@@ -40,9 +40,8 @@ class Mailbox(Generic[T]):
     async def wait(self) -> None:
         """Wait for the next `put` or `wake`. A checkpoint; what was put before is not noticed: look first."""
         self._reader = trio.lowlevel.current_task()
+        await trio.lowlevel.wait_task_rescheduled(self._abort)
 
-        def abort(_raise_cancel: Any) -> trio.lowlevel.Abort:
-            self._reader = None
-            return trio.lowlevel.Abort.SUCCEEDED
-
-        await trio.lowlevel.wait_task_rescheduled(abort)
+    def _abort(self, _raise_cancel: Any) -> trio.lowlevel.Abort:
+        self._reader = None
+        return trio.lowlevel.Abort.SUCCEEDED

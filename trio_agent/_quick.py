@@ -27,7 +27,7 @@ def quick(cls: type[T]) -> type[T]:
     draft = type(f"_Draft{cls.__name__}", (cls,), settable)
     names: dict[str, Any] = {"Draft": draft, "cls": cls}
     names |= {f"default_{field.name}": field.default for field in fields}
-    exec(_source(fields), names)  # noqa: S102  # as attrs itself does: only so are there no loop and no look-ups at run time
+    exec(_source(fields), names)  # as attrs itself does: only so are there no loop and no look-ups at run time
     make: type[T] = names["make"]
     return make
 

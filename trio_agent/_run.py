@@ -156,17 +156,19 @@ class Run:
                 self.cancelled_outside()
 
     async def _in_protection(self) -> None:
+        settled = False
         with self.budget.protected() as guard:
             try:
                 await self._turns()
+                settled = not self.jobs.running  # all has been told; no need of the three scopes below
             except Halt:
                 pass
             except BaseException as exc:  # noqa: ASYNC103  # cancellation goes on at the caller's checkpoint, or is raised by _caught
                 self._caught(exc)
         if guard.cancelled_caught:
             self._delivery.report_cut()
-        while not await self._settled():
-            pass
+        while not settled:
+            settled = await self._settled()
         self.jobs.close()
         self._is_over = True
 

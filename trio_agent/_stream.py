@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
 from types import TracebackType
 from typing import TYPE_CHECKING
 
@@ -31,7 +32,7 @@ class EventStream:
         self._run = run
         self._result: RunResult | None = None
         self._failure: BaseException | None = None
-        self._manager = trio.open_nursery()
+        self._manager: AbstractAsyncContextManager[trio.Nursery] | None = None
         self._events: list[Event] = []
         self._wanted = trio.Event()  # the reader has come back for the next event
         self._offered = trio.Event()  # there is one, or the run is over
@@ -55,6 +56,7 @@ class EventStream:
         self._agent.refuse_while_busy("stream")
         await trio.lowlevel.checkpoint_if_cancelled()
         self._reader = snapshot(trio.lowlevel.current_task())
+        self._manager = trio.open_nursery()  # not before: a stream may be made outside of Trio
         nursery = await self._manager.__aenter__()
         self._subscription = self._agent.subscribe(self._hand_over)
         nursery.start_soon(self._live, name="trio_agent: stream")
@@ -87,6 +89,7 @@ class EventStream:
         self._detach()
         if not self._over:
             self._agent.abort("the stream was left")
+        assert self._manager is not None
         try:
             await self._manager.__aexit__(None, None, None)  # noqa: ASYNC102  # the run inside settles within its own grace period
         except BaseException as left:  # noqa: ASYNC103  # what the run raised waits for the end of the block; Cancelled is raised
@@ -122,11 +125,15 @@ class EventStream:
                 raise
         finally:
             self._over = True
+            self._unsubscribe()  # a later run is not this stream's: the block may start one
             self._offered.set()
 
     def _detach(self) -> None:
         self._detached = True
         self._wanted.set()
+        self._unsubscribe()
+
+    def _unsubscribe(self) -> None:
         subscription, self._subscription = self._subscription, None
         if subscription is not None:
             subscription()

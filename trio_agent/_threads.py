@@ -57,6 +57,7 @@ class _Request:
 
     fn: Callable[..., Awaitable[Any]]
     args: tuple[Any, ...]
+    yields: bool
     reply: queue.SimpleQueue[outcome.Outcome[Any]]
 
 
@@ -70,6 +71,7 @@ class ThreadCall:
         self._token = trio.lowlevel.current_trio_token()
         self._requests, self._inbox = trio.open_memory_channel[_Request](100)
         self._over = False
+        self._has_slot = False
         self._own = trio.CapacityLimiter(1)  # borrowed exactly while the thread runs, which Trio keeps count of
         self.was_left_behind = False
         self._done = False
@@ -80,7 +82,16 @@ class ThreadCall:
             raise TooManyThreadsLeftBehindError(
                 f"all {int(self._pool.slots.total_tokens)} threads for tools were left behind and still run"
             )
+        await self._take_slot()
+
+    async def _take_slot(self) -> None:
         await self._pool.slots.acquire_on_behalf_of(self)
+        self._has_slot = True
+
+    def _give_slot_back(self) -> None:
+        if self._has_slot:
+            self._has_slot = False
+            self._pool.slots.release_on_behalf_of(self)
 
     async def run(self, fn: Callable[[], T]) -> T:
         """Run `fn` in the thread whose slot was acquired, serving its requests in this task.
@@ -113,13 +124,24 @@ class ThreadCall:
 
         Raises `CallOverError` once the thread has been left behind.
         """
-        request = _Request(fn, args, queue.SimpleQueue())
+        value: T = self._call(_Request(fn, args, False, queue.SimpleQueue()))
+        return value
+
+    def call_yielding(self, fn: Callable[..., Awaitable[T]], *args: Any) -> T:
+        """The same for what may take long: the thread's place in the pool is others' meanwhile.
+
+        Or threads that wait for a file could keep its holder from the last thread:
+        test_T8_threads_that_wait_for_a_file_do_not_keep_its_holder_from_a_thread
+        """
+        value: T = self._call(_Request(fn, args, True, queue.SimpleQueue()))
+        return value
+
+    def _call(self, request: _Request) -> Any:
         try:
             self._token.run_sync_soon(self._post, request)
         except trio.RunFinishedError:
             raise CallOverError("the call is over; nothing can be reported any more") from None
-        value: T = request.reply.get().unwrap()
-        return value
+        return request.reply.get().unwrap()
 
     def _in_thread(self, fn: Callable[[], T]) -> Callable[[], T]:
         def body() -> T:
@@ -144,14 +166,18 @@ class ThreadCall:
 
     async def _serve(self, request: _Request) -> None:
         try:
-            value = await request.fn(*request.args)
-        except Exception as exc:
-            request.reply.put(outcome.Error(exc))
+            if request.yields:
+                self._give_slot_back()
+            try:
+                done: outcome.Outcome[Any] = outcome.Value(await request.fn(*request.args))
+            except Exception as exc:  # the thread's to handle
+                done = outcome.Error(exc)
+            if not self._has_slot:
+                await self._take_slot()
         except BaseException:
             _refuse(request)
             raise
-        else:
-            request.reply.put(outcome.Value(value))
+        request.reply.put(done)
 
     def _close(self) -> None:
         """The task waits no more. A thread that still runs is left behind."""
@@ -165,7 +191,7 @@ class ThreadCall:
         if self._done:
             return
         if self._own.borrowed_tokens == 0:  # cancelled before the thread began
-            self._pool.slots.release_on_behalf_of(self)
+            self._give_slot_back()
         else:
             self.was_left_behind = True
             self._pool.left_behind += 1
@@ -173,7 +199,7 @@ class ThreadCall:
     def _ended(self) -> None:
         """The thread is over, in Trio's thread."""
         self._done = True
-        self._pool.slots.release_on_behalf_of(self)
+        self._give_slot_back()
         if self.was_left_behind:
             self._pool.left_behind -= 1
             self._on_end()

@@ -46,12 +46,13 @@ class CallRecord:
 
     __slots__ = (
         "_answered",
+        "_has_slot",
         "_host",
         "_late",
         "_origin",
         "_prepared",
-        "_thread",
         "_task",
+        "_thread",
         "_ticket",
         "_tickets",
         "_tool",
@@ -75,6 +76,7 @@ class CallRecord:
         self._ticket: Ticket | None = None
         self._tickets: list[Ticket] = []
         self._thread: ThreadCall | None = None
+        self._has_slot = False
         self._update: tuple[UserBlock, ...] | None = None
         self._answered: str | None = None
         self._late = 0
@@ -189,8 +191,20 @@ class CallRecord:
             await self._ticket.acquire()
         if self._host.slots is None:
             return await self._body()
-        async with self._host.slots:
+        await self._take_slot(self._host.slots)
+        try:
             return await self._body()
+        finally:
+            self._give_slot_back(self._host.slots)
+
+    async def _take_slot(self, slots: trio.CapacityLimiter) -> None:
+        await slots.acquire_on_behalf_of(self)
+        self._has_slot = True
+
+    def _give_slot_back(self, slots: trio.CapacityLimiter) -> None:
+        if self._has_slot:
+            self._has_slot = False
+            slots.release_on_behalf_of(self)
 
     async def _body(self) -> object:
         assert self._tool is not None
@@ -287,6 +301,24 @@ class CallRecord:
         self._tickets.append(ticket)
         self._host.conversation.writes[self.call.id] = ticket.paths
         return ticket
+
+    async def acquire(self, ticket: Ticket) -> None:
+        """Wait for files at run time. The call's slot is others' meanwhile: whoever has one never waits for a file
+        (T8).
+
+        test_T8_a_call_that_waits_for_a_file_at_run_time_gives_its_slot_to_others
+        """
+        slots = self._host.slots
+        if slots is None or not self._has_slot:
+            await ticket.acquire()
+            return
+        self._give_slot_back(slots)
+        try:
+            await ticket.acquire()
+        except Exception:  # a refusal: the tool may go on without the lock
+            await self._take_slot(slots)
+            raise
+        await self._take_slot(slots)
 
     def unlock(self, ticket: Ticket) -> None:
         ticket.release()

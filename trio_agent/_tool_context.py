@@ -32,6 +32,7 @@ class Port(Protocol):
     def aborting(self) -> bool: ...
     async def update(self, partial: object) -> None: ...
     def lock(self, paths: tuple[str, ...]) -> Ticket: ...
+    async def acquire(self, ticket: Ticket) -> None: ...
     def unlock(self, ticket: Ticket) -> None: ...
 
 
@@ -97,7 +98,7 @@ class ToolContext:
         """
         if self._thread is None:
             raise RuntimeError("run_in_task() is for sync tools; an async tool awaits the function itself")
-        return self._thread.call(fn, *args)
+        return self._thread.call_yielding(fn, *args)
 
 
 class FileLock:
@@ -114,7 +115,7 @@ class FileLock:
     async def _take(self) -> FileLock:
         ticket = self._port.lock(self._paths)
         try:
-            await ticket.acquire()
+            await self._port.acquire(ticket)
         except BaseException:
             self._port.unlock(ticket)
             raise
@@ -142,7 +143,7 @@ class FileLock:
 
     def __enter__(self) -> FileLock:
         if self._thread is not None:
-            self._thread.call(self._take)
+            self._thread.call_yielding(self._take)
         elif self._ticket is None:
             raise RuntimeError("in an async tool, use `async with context.lock_files(...)`")
         return self

@@ -20,6 +20,7 @@ from scenes import assert_settled, make_agent
 
 from trio_agent import Agent, Hooks, tool
 from trio_agent._codec import decode_line
+from trio_agent.session import SessionLog
 from trio_agent.testing import ScriptedProvider, call, check_trace, finish, stall, text
 
 variable: ContextVar[str] = ContextVar("variable", default="unset")
@@ -74,6 +75,38 @@ async def test_B160_two_failures_at_once_are_one_and_a_note() -> None:
     assert isinstance(result.error, KeyError)
     assert any(isinstance(exc, KeyError) for exc in result.suppressed)
     assert "2 failures" in recorder.lines_of("tool_execution_end")[0]
+    assert_settled(recorder)
+
+
+def test_B160_a_log_in_a_missing_directory_is_a_plain_error(tmp_path: Path) -> None:
+    """Opening a log where there is no directory raises what `open` raises, bare."""
+    with pytest.raises(FileNotFoundError):
+        SessionLog(tmp_path / "missing" / "talk.jsonl")
+
+
+async def test_B160_what_a_provider_raises_on_entry_stays_plain() -> None:
+    """A provider that cannot be opened raises before there is an agent; the exception is its own."""
+
+    class Unreachable:
+        async def __aenter__(self) -> Any:
+            raise ConnectionError("mine")
+
+        async def __aexit__(self, *_: object) -> None:
+            raise AssertionError("it was never entered")
+
+    with pytest.raises(ConnectionError, match="mine"):
+        async with Unreachable() as provider:
+            await Agent(provider, model="m").prompt("never")
+
+
+async def test_B160_raise_for_error_raises_what_failed_the_run_bare() -> None:
+    """`result.raise_for_error()` gives back the very exception that failed the run, so `except ValueError` works."""
+    agent, recorder = make_agent(ScriptedProvider([text("hi"), ValueError("mine")]))
+    result = await agent.prompt("go")
+    with pytest.raises(ValueError, match="mine") as caught:
+        result.raise_for_error()
+    assert caught.value is result.error
+    assert not isinstance(caught.value.__context__, trio.Cancelled)
     assert_settled(recorder)
 
 
@@ -168,6 +201,73 @@ async def test_B167_everybody_sees_the_context_of_the_prompts_caller() -> None:
     assert_settled(recorder)
 
 
+async def test_B167_it_is_the_caller_of_prompt_who_counts() -> None:
+    """Everybody sees the value of the task that calls `prompt()`, not of who made the agent or subscribed to it."""
+    seen: list[str] = []
+
+    async def provider(request: Any, send: Any) -> None:
+        seen.append(variable.get())
+        await scripted(request, send)
+
+    scripted = ScriptedProvider([text("a"), finish()], [text("b"), finish()])
+    variable.set("who made it")
+    agent, recorder = make_agent(provider)
+    agent.subscribe(lambda event: seen.append(variable.get()))
+
+    async def prompts(value: str) -> None:
+        variable.set(value)
+        await agent.prompt("go")
+
+    for value in ("one", "two"):
+        seen.clear()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(prompts, value)
+        assert set(seen) == {value}
+    assert variable.get() == "who made it"
+    assert_settled(recorder)
+
+
+@pytest.mark.parametrize("is_async", [False, True], ids=["sync", "async"])
+async def test_B167_a_token_can_be_reset_where_it_was_made(is_async: bool) -> None:
+    """A hook, a tool and a subscriber may set a variable and reset it with its token; nothing is left of it."""
+    done: list[str] = []
+
+    def set_and_reset(who: str) -> None:
+        token = variable.set(who)
+        variable.reset(token)
+        done.append(who)
+
+    async def later(who: str) -> None:
+        token = variable.set(who)
+        await trio.lowlevel.checkpoint()
+        variable.reset(token)
+        done.append(who)
+
+    use = later if is_async else set_and_reset
+
+    @tool
+    async def works() -> str:
+        """Use a variable."""
+        await later("tool")
+        return "x"
+
+    agent, recorder = make_agent(
+        ScriptedProvider([call("c1", "works"), finish("tool_use")], [text("ok"), finish()]),
+        tools=[works],
+        hooks=Hooks(
+            before_tool_call=lambda call, context: use("before"),
+            after_tool_result=lambda result: use("after"),
+            should_stop_after_turn=lambda state: use("stop"),
+        ),
+    )
+    agent.subscribe(lambda event: use("subscriber"))
+    result = await agent.prompt("go")
+    assert result.outcome == "completed"
+    assert result.suppressed == ()
+    assert set(done) == {"tool", "before", "after", "stop", "subscriber"}
+    assert_settled(recorder)
+
+
 # B168
 
 SCRIPT = """
@@ -201,20 +301,26 @@ async def main():
     with open(sys.argv[1], "w") as log:
         agent.subscribe(lambda event: print(encode_line(event), file=log, flush=True))
         agent.subscribe(slow)
-        await agent.prompt("go")
+        if CHILD:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(agent.prompt, "go")
+        else:
+            await agent.prompt("go")
 
 try:
     trio.run(main)
 except KeyboardInterrupt as exc:
     print("bare", flush=True)
 except BaseExceptionGroup as exc:
-    print("group", flush=True)
+    def leaves(exc):
+        return [leaf for inner in exc.exceptions for leaf in leaves(inner)] if hasattr(exc, "exceptions") else [exc]
+    print("group of", *[type(leaf).__name__ for leaf in leaves(exc)], flush=True)
 """
 
 
-def start(tmp_path: Path, *, slow: bool, grace: float) -> tuple[subprocess.Popen[str], Path, int]:
+def start(tmp_path: Path, *, slow: bool, grace: float, child: bool = False) -> tuple[subprocess.Popen[str], Path, int]:
     script, log = tmp_path / "script.py", tmp_path / "log.jsonl"
-    script.write_text(f"SLOW, GRACE = {slow}, {grace}\n" + textwrap.dedent(SCRIPT))
+    script.write_text(f"SLOW, GRACE, CHILD = {slow}, {grace}, {child}\n" + textwrap.dedent(SCRIPT))
     root = Path(__file__).resolve().parents[2]
     process = subprocess.Popen(
         [sys.executable, "-W", "error", str(script), str(log)],
@@ -236,14 +342,15 @@ def is_alive(pid: int) -> bool:
     return True
 
 
-def test_B168_one_ctrl_c_settles_the_run_and_leaves_bare(tmp_path: Path) -> None:
-    """One SIGINT: the child process is gone, the call is answered, the log is lawful, KeyboardInterrupt leaves bare."""
-    process, log, pid = start(tmp_path, slow=False, grace=5)
+@pytest.mark.parametrize("child", [False, True], ids=["in the main task", "in a child task"])
+def test_B168_one_ctrl_c_settles_the_run_and_leaves_bare(tmp_path: Path, child: bool) -> None:
+    """One SIGINT: the child process is gone, the call is answered, the log is lawful, KeyboardInterrupt leaves alone."""
+    process, log, pid = start(tmp_path, slow=False, grace=5, child=child)
     began = time.monotonic()
     process.send_signal(signal.SIGINT)
     output, errors = process.communicate(timeout=30)
     assert time.monotonic() - began < 7
-    assert output.splitlines()[-1] == "bare"
+    assert output.splitlines()[-1] == ("group of KeyboardInterrupt" if child else "bare")
     assert "ignored" not in errors
     assert not is_alive(pid)
     events = [decode_line(line) for line in log.read_text().splitlines()]

@@ -145,7 +145,7 @@ class MessagesReader(AnswerReader):
             self.chunks.append(UsageReport(usage))
 
     def _finish(self) -> str:
-        reason = self._stop_reason
+        reason = self._stop_reason if isinstance(self._stop_reason, str) else repr(self._stop_reason)
         if reason == "refusal":
             about = f": {excerpt(self._refusal, 500)}" if self._refusal else ""
             raise ProviderError("content_filter", f"the model refused{about}")
@@ -158,8 +158,7 @@ class MessagesReader(AnswerReader):
             return "tool_use"
         if reason in _STOP:
             return "stop"
-        shown = excerpt(reason) if isinstance(reason, str) else repr(reason)[:80]
-        raise ProviderError("protocol", f"the server ended the answer with an unknown stop_reason, {shown!r}")
+        raise ProviderError("protocol", f"the server ended the answer with an unknown stop_reason, {excerpt(reason)!r}")
 
 
 class _Open:

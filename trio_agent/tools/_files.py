@@ -22,6 +22,7 @@ from ._writing import ChangedError, Replacement, digest, read_whole
 
 _EDITABLE: Final = 16 * 1024 * 1024  # bytes
 _SHOWN: Final = 50_000  # characters at once
+_PIECE: Final = 1_000_000  # characters of a line that are held at once
 _LARGEST_IMAGE: Final = 5 * 1024 * 1024  # what services take
 _SAMPLE: Final = 65_536
 
@@ -80,7 +81,7 @@ def _part(text: io.TextIOWrapper, offset: int, limit: int, column: int, *, count
     number = offset
     while line is not None and number < offset + limit:
         start = column - 1 if number == offset else 0
-        if len(line) - start > room:
+        if len(line) - start > room or not _is_whole(line):
             if pieces:
                 break
             return _part_of_line(text, line, number, start)
@@ -98,7 +99,11 @@ def _part(text: io.TextIOWrapper, offset: int, limit: int, column: int, *, count
 
 def _line(text: io.TextIOWrapper) -> str | None:
     """The next line, or so much of it that the rest cannot be shown at once; None at the end."""
-    return text.readline(_SHOWN * 20) or None
+    return text.readline(_PIECE) or None
+
+
+def _is_whole(line: str) -> bool:
+    return line.endswith("\n") or len(line) < _PIECE
 
 
 def _skip_to(text: io.TextIOWrapper, offset: int) -> str | None:
@@ -113,13 +118,13 @@ def _skip_to(text: io.TextIOWrapper, offset: int) -> str | None:
 def _part_of_line(text: io.TextIOWrapper, line: str, number: int, start: int) -> str:
     """A piece of a line that is too long, wherever in it."""
     passed = 0
-    while len(line) <= start - passed and not line.endswith("\n"):
+    while len(line) <= start - passed and not _is_whole(line):
         passed += len(line)
-        more = _line(text)
-        if more is None:
-            raise ValueError(f"line {number} has fewer than {start + 1} characters")
-        line = more
-    piece = (line + ("" if line.endswith("\n") else text.readline(_SHOWN)))[start - passed :][:_SHOWN]
+        line = _line(text) or ""
+    piece = (line + ("" if _is_whole(line) else text.readline(_SHOWN)))[start - passed :]
+    if len(piece) <= _SHOWN:
+        return piece or f"(line {number} has fewer than {start + 1} characters)"
+    piece = piece[:_SHOWN]
     after = start + len(piece) + 1
     return f"{piece}\n[a part of line {number}, which is long; go on with offset {number}, column {after}]"
 

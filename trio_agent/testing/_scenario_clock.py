@@ -1,0 +1,108 @@
+"""A `trio.run` of its own for one example: virtual time, a drawn schedule, and no hang without a name.
+
+Here lives how an example is run, whatever it does. Trio is seeded in private, as its own tests do it: there is no other
+way to make a schedule come again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+import trio
+import trio.testing
+
+T = TypeVar("T")
+
+
+class Hang(AssertionError):  # noqa: N818  # named for what it is
+    """The virtual deadline has come. The text lists the tasks that were blocked, and where."""
+
+
+def run_virtually(
+    main: Callable[[], Awaitable[T]],
+    *,
+    seed: int = 0,
+    seconds: float = 10_000,
+    instruments: Sequence[trio.abc.Instrument] = (),
+) -> T:
+    """Run `main` as `trio.run` does, on a clock that jumps, with the schedule that belongs to `seed`.
+
+    Raises what `main` raises, bare, and `Hang` after so many virtual seconds, whatever shields there are.
+    """
+
+    async def bounded() -> T:
+        hang: list[Hang] = []
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(_watch, seconds, hang, nursery.cancel_scope, name="virtual deadline")
+            try:
+                result = await main()
+            except BaseException as exc:
+                nursery.cancel_scope.cancel()
+                if hang:
+                    raise hang[0] from None
+                if isinstance(exc, trio.Cancelled):
+                    raise
+                failure: BaseException | None = exc
+            else:
+                nursery.cancel_scope.cancel()
+                if not hang:
+                    return result
+                failure = hang[0]
+        raise failure
+
+    with deterministic(seed):
+        clock = trio.testing.MockClock(autojump_threshold=0)
+        return trio.run(bounded, clock=clock, instruments=instruments)
+
+
+@contextmanager
+def deterministic(seed: int = 0) -> Iterator[None]:
+    """One seed, one schedule, for every `trio.run` in this block."""
+    run: Any = trio._core._run  # type: ignore[attr-defined]  # pyright: ignore
+    allowed, run._ALLOW_DETERMINISTIC_SCHEDULING = run._ALLOW_DETERMINISTIC_SCHEDULING, True
+    state = run._r.getstate()
+    run._r.seed(seed)
+    try:
+        yield
+    finally:
+        run._ALLOW_DETERMINISTIC_SCHEDULING = allowed
+        run._r.setstate(state)
+
+
+async def _watch(seconds: float, hang: list[Hang], scope: trio.CancelScope) -> None:
+    await trio.sleep(seconds)
+    tasks = list(_tasks_below(trio.lowlevel.current_task()))
+    blocked = "\n  ".join([_blocked_at(task) for task in tasks])
+    hang.append(Hang(f"nothing moved for up to {seconds:g} virtual seconds; blocked were:\n  {blocked}"))
+    scope.cancel()
+    for task in tasks:
+        _lift_shields(task)
+
+
+def _tasks_below(me: trio.lowlevel.Task) -> Iterator[trio.lowlevel.Task]:
+    assert me.parent_nursery is not None
+    waiting = [me.parent_nursery.parent_task]
+    while waiting:
+        task = waiting.pop()
+        if task is not me:
+            yield task
+        waiting += [child for nursery in task.child_nurseries for child in nursery.child_tasks]
+
+
+def _blocked_at(task: trio.lowlevel.Task) -> str:
+    frames = [
+        f"{frame.f_code.co_filename.rsplit('/', 1)[-1]}:{line} {frame.f_code.co_name}"
+        for frame, line in task.iter_await_frames()
+        if not str(frame.f_globals.get("__name__", "")).startswith("trio.")
+    ]
+    return f"{task.name}: {' > '.join(frames[-4:]) or '(not begun)'}"
+
+
+def _lift_shields(task: trio.lowlevel.Task) -> None:
+    """Nothing else ends an example that hangs behind a shield."""
+    status: Any = task._cancel_status  # pyright: ignore
+    while status is not None:
+        status._scope.shield = False
+        status = status._parent
