@@ -38,6 +38,14 @@ def chat_adapter() -> TypeAdapter[Any]:
     return TypeAdapter(CompletionCreateParamsStreaming)
 
 
+@functools.cache
+def responses_adapter() -> TypeAdapter[Any]:
+    close_types("openai.types")
+    from openai.types.responses.response_create_params import ResponseCreateParamsStreaming
+
+    return TypeAdapter(ResponseCreateParamsStreaming)
+
+
 def exhaust(value: Any) -> None:
     """Go through everything, so that what is validated lazily is validated.
 
@@ -56,3 +64,8 @@ def validate_chat_request(body: dict[str, Any]) -> None:
     """Raises `ValidationError` for what OpenAI's types do not allow."""
     # `strict` in the body's own sense: what came from JSON is of JSON's types; `max_tokens` is deprecated, not gone.
     exhaust(chat_adapter().validate_python(body))
+
+
+def validate_responses_request(body: dict[str, Any]) -> None:
+    """Raises `ValidationError` for what OpenAI's types do not allow."""
+    exhaust(responses_adapter().validate_python(body))

@@ -425,7 +425,7 @@ def test_an_explanation_marks_what_is_unlawful() -> None:
 
 
 async def test_a_checker_finds_nothing_in_a_live_run_whose_phases_and_queues_it_knows() -> None:
-    """Subscribed with the phase, the history and what is steered, it judges a run with a retry and a steered message."""
+    """Subscribed with the phase, the history and what is steered, it judges a run with a retry and a message."""
     provider = ScriptedProvider(
         [text("he"), ProviderError("overloaded", "busy")], [text("ok"), finish()], [text("2"), finish()]
     )

@@ -5,6 +5,7 @@ Threads are in `test_threads.py`, the guards of A6 in `test_rules_guards.py`, in
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import logging
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -24,6 +25,7 @@ from tour import (
     Tour,
     assert_sendable,
     at_each_event,
+    at_each_kind,
     at_each_moment,
     closing,
     tasks,
@@ -81,7 +83,9 @@ def results_of(result: RunResult) -> list[str]:
 
 
 def test_A1_abort_is_sync_and_does_nothing_when_idle() -> None:
-    """`abort` is a plain function, callable outside of any `trio.run` while the agent is idle, and does nothing then."""
+    """`abort` is a plain function, callable outside of any `trio.run` while the agent is idle, and does nothing
+    then.
+    """
     agent, recorder = make_agent(ScriptedProvider())
     assert not inspect.iscoroutinefunction(agent.abort)
     agent.abort()
@@ -312,7 +316,9 @@ def _call(name: str) -> list[Any]:
 @pytest.mark.parametrize("where", ELSEWHERE)
 @pytest.mark.parametrize("how", ["abort", "cancel"])
 async def test_A2_A5_a_run_that_waits_anywhere_else_is_ended_at_once(where: str, how: str) -> None:
-    """In hooks, behind the end marker and before a slot, too, an abort or a cancellation ends the wait there and then."""
+    """In hooks, behind the end marker and before a slot, too, an abort or a cancellation ends the wait there and
+    then.
+    """
     provider, options = ELSEWHERE[where]()
     agent, recorder = make_agent(provider, tools=[waits, answers], **options)
     scope = trio.CancelScope()
@@ -357,7 +363,9 @@ async def test_A2_work_is_cancelled_without_a_checkpoint_of_its_own() -> None:
 
 
 async def test_A2_a_whole_run_without_a_checkpoint_notices_an_abort() -> None:
-    """Provider, tool, hook and subscribers that never reach a checkpoint: an abort ends the run at its event all the same."""
+    """Provider, tool, hook and subscribers that never reach a checkpoint: an abort ends the run at its event all the
+    same.
+    """
 
     @tool
     async def instant() -> str:
@@ -370,7 +378,9 @@ async def test_A2_a_whole_run_without_a_checkpoint_notices_an_abort() -> None:
             ["done", finish()],
             checkpoints=False,
         )
-        agent, recorder = make_agent(provider, tools=[instant], hooks=Hooks(before_tool_call=lambda call, context: None))
+        agent, recorder = make_agent(
+            provider, tools=[instant], hooks=Hooks(before_tool_call=lambda call, context: None)
+        )
         on(agent, "message_end", lambda event, agent=agent: agent.abort(), nth=nth)  # type: ignore[misc]
         result = await agent.prompt("hi")
         assert result.outcome == "aborted"
@@ -398,7 +408,9 @@ async def test_A2_a_message_half_streamed_ends_with_aborted() -> None:
 
 
 async def test_A2_calls_under_way_say_so_and_quote_their_last_update() -> None:
-    """A call under way gets an error result that says that it was cut off, and quotes its last update if there was one."""
+    """A call under way gets an error result that says that it was cut off, and quotes its last update if there was
+    one.
+    """
 
     @tool
     async def reports(times: int, context: ToolContext) -> str:
@@ -409,7 +421,9 @@ async def test_A2_calls_under_way_say_so_and_quote_their_last_update() -> None:
         return "never"
 
     agent, recorder = make_agent(
-        ScriptedProvider([call("c1", "reports", {"times": 3}), call("c2", "reports", {"times": 0}), finish("tool_use")]),
+        ScriptedProvider(
+            [call("c1", "reports", {"times": 3}), call("c2", "reports", {"times": 0}), finish("tool_use")]
+        ),
         tools=[reports],
     )
     async with running(agent) as results:
@@ -555,7 +569,9 @@ async def test_A3_abort_does_not_cancel_a_subscriber() -> None:
 
 
 async def test_A3_a_subscriber_that_hangs_is_cut_after_half_of_what_is_left(caplog: pytest.LogCaptureFixture) -> None:
-    """Three subscribers hang at one event: cut after a half, a quarter and an eighth of the grace period, and reported."""
+    """Three subscribers hang at one event: cut after a half, a quarter and an eighth of the grace period, and
+    reported.
+    """
     agent, recorder = make_agent(ScriptedProvider(["half", stall()]), grace=GRACE)
     hanging = [Slow(float("inf"), "message_update") for _ in range(3)]
     for one in hanging:
@@ -579,9 +595,11 @@ async def test_A3_a_subscriber_that_hangs_is_cut_after_half_of_what_is_left(capl
     assert_settled(recorder)
 
 
-@at_each_event
+@at_each_kind
 async def test_A3_abort_brings_prompt_back_within_the_grace_period_whatever_hangs(k: int) -> None:
-    """Two subscribers hang at every event from any one on: the run is back within the grace period, everybody was told all."""
+    """Two subscribers hang at every event from any one on: the run is back within the grace period, everybody was
+    told all.
+    """
     tour = Tour(grace=GRACE)
     hangs = trio.Event()
 
@@ -773,10 +791,8 @@ async def test_A4_a_tool_that_swallows_its_cancellation_changes_nothing() -> Non
     @tool
     async def stubborn() -> str:
         """Swallow."""
-        try:
+        with contextlib.suppress(trio.Cancelled):  # that is the fault that is tested
             await trio.sleep_forever()
-        except trio.Cancelled:  # noqa: ASYNC103  # that is the fault that is tested
-            pass
         return "I did it all the same"
 
     provider = ScriptedProvider([call("c1", "stubborn"), finish("tool_use")])
@@ -795,14 +811,10 @@ async def test_A4_a_provider_that_swallows_its_cancellation_changes_nothing() ->
 
     async def stubborn(request: ModelRequest, send: Send) -> None:
         await send(TextDelta(0, "half"))
-        try:
+        with contextlib.suppress(trio.Cancelled):  # that is the fault that is tested
             await trio.sleep_forever()
-        except trio.Cancelled:  # noqa: ASYNC103  # that is the fault that is tested
-            pass
-        try:
+        with contextlib.suppress(trio.Cancelled):  # that is the fault that is tested
             await send(TextDelta(0, " and the rest"))
-        except trio.Cancelled:  # noqa: ASYNC103
-            pass
         await trio.lowlevel.cancel_shielded_checkpoint()
 
     agent, recorder = make_agent(stubborn)
@@ -818,10 +830,8 @@ async def test_A4_a_hook_that_swallows_its_cancellation_changes_nothing(hook: st
     """A hook that swallows `Cancelled` and answers: nothing that it allowed begins."""
 
     async def stubborn(given: Any, *_: Any) -> Any:
-        try:
+        with contextlib.suppress(trio.Cancelled):  # that is the fault that is tested
             await trio.sleep_forever()
-        except trio.Cancelled:  # noqa: ASYNC103  # that is the fault that is tested
-            pass
         return given if hook == "transform_context" else None
 
     ran: list[str] = []
@@ -893,7 +903,9 @@ class TimedLog(logging.Handler):
 
 @pytest.mark.parametrize("who", ["tool", "provider", "hook"])
 async def test_A4_async_code_that_refuses_to_end_is_logged_by_name_when_the_grace_period_is_over(who: str) -> None:
-    """What shields itself from an abort cannot be left behind: when the grace period is over it is logged, by its name."""
+    """What shields itself from an abort cannot be left behind: when the grace period is over it is logged, by its
+    name.
+    """
 
     async def refuses(*_: Any) -> Any:
         with trio.CancelScope(shield=True):
@@ -956,7 +968,9 @@ def the_nursery(scope: trio.CancelScope, nursery: trio.Nursery, after: float) ->
 @at_each_moment
 @pytest.mark.parametrize("how", [deadline, from_another_task, the_nursery], ids=lambda how: how.__name__)
 async def test_A5_cancelling_the_scope_around_prompt_settles_and_goes_on(moment: str, how: Callable[..., None]) -> None:
-    """In every phase and however it is cancelled: as an abort does, and then a bare `Cancelled` goes on to its scope."""
+    """In every phase and however it is cancelled: as an abort does, and then a bare `Cancelled` goes on to its
+    scope.
+    """
     tour = Tour()
     left: list[BaseException] = []
     before = tasks()
@@ -982,7 +996,9 @@ async def test_A5_cancelling_the_scope_around_prompt_settles_and_goes_on(moment:
 @at_each_event
 @pytest.mark.parametrize("is_async", [False, True], ids=["sync", "async"])
 async def test_A5_a_scope_cancelled_by_a_subscriber_at_any_event(k: int, is_async: bool) -> None:
-    """A subscriber that cancels the scope around the run, at any event: settled like an abort there, then `Cancelled`."""
+    """A subscriber that cancels the scope around the run, at any event: settled like an abort there, then
+    `Cancelled`.
+    """
     tour = Tour()
     left: list[BaseException] = []
     with trio.CancelScope() as scope:
@@ -994,7 +1010,7 @@ async def test_A5_a_scope_cancelled_by_a_subscriber_at_any_event(k: int, is_asyn
             raise
     assert scope.cancelled_caught
     assert [type(exc) for exc in left] == [trio.Cancelled]
-    # The run hears of an outside cancellation through a task of its own, so it may get a wait further, at the same time.
+    # The run hears of an outside cancellation through a task of its own, so it may get a wait further.
     ways = [at for at in range(k, len(TOUR)) if tour.cut_lines(at) == TOUR[: at + 1] + closing(at, "aborted")]
     assert ways, "it closes on the shortest way from where it was"
     assert tour.recorder.events[-1].time == pytest.approx(tour.recorder.events[k].time)
@@ -1004,7 +1020,9 @@ async def test_A5_a_scope_cancelled_by_a_subscriber_at_any_event(k: int, is_asyn
 
 @at_each_event
 async def test_A5_a_scope_cancelled_from_another_task_while_any_event_is_told(k: int) -> None:
-    """The scope around the run is cancelled while a subscriber is busy with any event: the run closes right behind it."""
+    """The scope around the run is cancelled while a subscriber is busy with any event: the run closes right behind
+    it.
+    """
     tour = Tour()
     busy, go_on = trio.Event(), trio.Event()
 
@@ -1033,7 +1051,9 @@ async def test_A5_a_scope_cancelled_from_another_task_while_any_event_is_told(k:
 
 @pytest.mark.parametrize("k", [4, 9, 18, 20, 31])
 def test_A5_an_outside_cancellation_is_known_for_one_in_whatever_order_the_tasks_run(k: int) -> None:
-    """Whichever of its tasks hears of the cancellation first, the run ends `aborted`, and nothing is taken for a failure."""
+    """Whichever of its tasks hears of the cancellation first, the run ends `aborted`, and nothing is taken for a
+    failure.
+    """
     for seed in range(12):
         tour = Tour()
 
@@ -1082,7 +1102,9 @@ async def test_A5_a_cancellation_is_never_turned_into_a_result() -> None:
 @at_each_moment
 @pytest.mark.parametrize("first", ["abort", "cancel"])
 async def test_A5_if_both_happen_the_outer_scope_wins(moment: str, first: str) -> None:
-    """Abort and outside cancellation in the same moment, in either order: `Cancelled` goes on, and the trace is lawful."""
+    """Abort and outside cancellation in the same moment, in either order: `Cancelled` goes on, and the trace is
+    lawful.
+    """
     tour = Tour()
     scope = trio.CancelScope()
 
@@ -1136,10 +1158,9 @@ async def test_A5_a_cancellation_goes_to_the_scope_that_asked_for_it_and_no_furt
     """Of several scopes around a run the one that was cancelled catches, and the code behind it goes on."""
     agent, recorder = make_agent(ScriptedProvider(["half", stall()]))
     with trio.CancelScope() as outer:
-        with trio.CancelScope() as middle:
-            with trio.CancelScope() as inner:
-                on(agent, "message_update", lambda event: middle.cancel())
-                await agent.prompt("hi")
+        with trio.CancelScope() as middle, trio.CancelScope() as inner:
+            on(agent, "message_update", lambda event: middle.cancel())
+            await agent.prompt("hi")
         await trio.lowlevel.checkpoint()
     assert (outer.cancelled_caught, middle.cancelled_caught, inner.cancelled_caught) == (False, True, False)
     assert_settled(recorder)
@@ -1213,7 +1234,9 @@ async def test_A7_a_tool_may_run_another_agent() -> None:
 @pytest.mark.parametrize("depth", [1, 2, 3])
 @pytest.mark.parametrize("how", ["abort", "cancel"])
 async def test_A7_aborting_the_outer_run_aborts_the_inner_one(depth: int, how: str) -> None:
-    """Aborting or cancelling the outermost run aborts every one inside it through Trio's own cancellation; all are lawful."""
+    """Aborting or cancelling the outermost run aborts every one inside it through Trio's own cancellation; all are
+    lawful.
+    """
     nest = Nest(depth, grace=[GRACE] * 4)
     before = tasks()
     scope = trio.CancelScope()
@@ -1268,7 +1291,9 @@ async def test_A7_aborting_the_inner_run_lets_the_outer_one_go_on() -> None:
 def test_A7_the_inner_grace_period_is_at_most_half_of_what_the_outer_has_left(
     depth: int, grace: list[float], halves: list[float]
 ) -> None:
-    """A subscriber of the innermost run that hangs is cut after half of the innermost grace period, halved at each level."""
+    """A subscriber of the innermost run that hangs is cut after half of the innermost grace period, halved at each
+    level.
+    """
     for seed in range(6):
         nest = Nest(depth, grace=grace)
         hanging = Slow(float("inf"), "message_update")

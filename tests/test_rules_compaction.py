@@ -1,10 +1,11 @@
 """F9, sentence by sentence: when history is compacted, what its events say, and what a failure of it means.
 
-The summarising policy's own decisions are in `test_compaction_policy.py`; here the policies are fakes, but for two tests.
+The summarising policy's own decisions are in `test_compaction_policy.py`; here the policies are fakes.
 """
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Sequence
 from typing import Any
@@ -143,7 +144,9 @@ async def test_F9_nothing_is_compacted_below_the_threshold() -> None:
 
 @pytest.mark.parametrize("begun", [[], [text("half")], [call("c1", "answers")]], ids=["no chunk", "text", "a call"])
 async def test_F9_history_is_compacted_when_the_provider_says_that_it_overflowed(begun: list[Any]) -> None:
-    """After a context overflow history is compacted and the turn's request is built anew; the failed attempt is gone."""
+    """After a context overflow history is compacted and the turn's request is built anew; the failed attempt is
+    gone.
+    """
     provider = ScriptedProvider([*begun, OVERFLOW], ["ok", finish()])
     agent, recorder = make_agent(provider, messages=LONG, compaction=Policy(), tools=[answers])
     result = await agent.prompt("hi")
@@ -172,9 +175,7 @@ async def test_F9_an_overflow_is_compacted_at_most_once_per_turn() -> None:
 
 async def test_F9_each_turn_may_compact_an_overflow() -> None:
     """At most once per turn, not per run: the next turn may compact again."""
-    provider = ScriptedProvider(
-        [OVERFLOW], [call("c1", "answers"), finish("tool_use")], [OVERFLOW], ["done", finish()]
-    )
+    provider = ScriptedProvider([OVERFLOW], [call("c1", "answers"), finish("tool_use")], [OVERFLOW], ["done", finish()])
     policy = Policy(keep=2)
     agent, recorder = make_agent(provider, messages=LONG, compaction=policy, tools=[answers])
     result = await agent.prompt("hi")
@@ -193,7 +194,9 @@ async def test_F9_an_overflow_without_a_policy_fails_the_run() -> None:
 
 
 async def test_F9_a_threshold_compaction_and_an_overflow_may_come_in_one_turn() -> None:
-    """The provider's own window may be smaller than the policy's: an overflow behind a compaction is compacted once more."""
+    """The provider's own window may be smaller than the policy's: an overflow behind a compaction is compacted once
+    more.
+    """
     provider = ScriptedProvider([OVERFLOW], ["ok", finish()])
     policy = Policy(over=4, keep=3)
     agent, recorder = make_agent(provider, messages=LONG, compaction=policy)
@@ -235,7 +238,14 @@ async def test_F9_a_call_and_its_result_are_never_parted(keep: int, reason: str)
 @pytest.mark.parametrize(
     "made",
     [None, "summary", Compaction(SUMMARY, 0), Compaction(SUMMARY, 6), Compaction(SUMMARY, -1), Compaction("text", 1)],  # type: ignore[arg-type]
-    ids=["None", "a text", "first_kept 0", "first_kept behind the end", "first_kept -1", "a summary that is no message"],
+    ids=[
+        "None",
+        "a text",
+        "first_kept 0",
+        "first_kept behind the end",
+        "first_kept -1",
+        "a summary that is no message",
+    ],
 )
 async def test_F9_an_unusable_answer_of_the_policy_is_a_failed_compaction(made: Any) -> None:
     """What is no compaction of that history changes nothing: it is reported, and the run goes on uncompacted."""
@@ -276,9 +286,7 @@ async def test_F9_a_compaction_at_the_threshold_that_fails_is_reported_and_the_r
 async def test_F9_a_compaction_after_an_overflow_that_fails_fails_the_run_with_the_overflow() -> None:
     """If the compaction after an overflow fails, the run fails with the overflow; why it failed is kept."""
     boom = ValueError("no summary")
-    agent, recorder = make_agent(
-        ScriptedProvider(["half", OVERFLOW]), messages=LONG, compaction=Policy(failing=boom)
-    )
+    agent, recorder = make_agent(ScriptedProvider(["half", OVERFLOW]), messages=LONG, compaction=Policy(failing=boom))
     result = await agent.prompt("hi")
     assert (result.outcome, result.error, result.suppressed) == ("error", OVERFLOW, (boom,))
     assert result.reason == "context_overflow"
@@ -303,9 +311,7 @@ async def test_F9_a_policy_that_cannot_tell_whether_it_is_time_is_passed_over() 
         def threshold(self, state: AgentState) -> bool:
             raise ValueError("threshold")
 
-    agent, recorder = make_agent(
-        ScriptedProvider([OVERFLOW], ["ok", finish()]), messages=LONG, compaction=Confused()
-    )
+    agent, recorder = make_agent(ScriptedProvider([OVERFLOW], ["ok", finish()]), messages=LONG, compaction=Confused())
     result = await agent.prompt("hi")
     assert result.outcome == "completed"
     assert {str(failure) for failure in result.suppressed} == {"tokens", "threshold"}
@@ -313,7 +319,9 @@ async def test_F9_a_policy_that_cannot_tell_whether_it_is_time_is_passed_over() 
 
 
 async def test_F9_one_that_did_not_get_below_the_threshold_is_not_tried_again_until_a_turn_has_succeeded() -> None:
-    """A compaction that left the context above the threshold is not tried again in that turn, nor in a run that fails."""
+    """A compaction that left the context above the threshold is not tried again in that turn, nor in a run that
+    fails.
+    """
     provider = ScriptedProvider(
         [ProviderError("server", "down", retryable=False)],
         [ProviderError("server", "down", retryable=False)],
@@ -456,10 +464,8 @@ async def test_F9_a_summary_that_comes_in_spite_of_an_abort_changes_nothing() ->
 
     class Stubborn(Policy):
         async def compact(self, messages: Sequence[Message], reason: str) -> Compaction:
-            try:
+            with contextlib.suppress(trio.Cancelled):  # that is the fault that is tested
                 await trio.sleep_forever()
-            except trio.Cancelled:  # noqa: ASYNC103  # that is the fault that is tested
-                pass
             return Compaction(SUMMARY, 3)
 
     agent, recorder = make_agent(ScriptedProvider(), messages=LONG, compaction=Stubborn(over=1))
@@ -479,7 +485,9 @@ async def test_F9_a_summary_that_comes_in_spite_of_an_abort_changes_nothing() ->
 @pytest.mark.parametrize("event", ["compaction_start", "compaction_end"])
 @pytest.mark.parametrize("reason", ["threshold", "overflow"])
 async def test_F9_a_failure_around_it_sends_nothing(event: str, reason: str) -> None:
-    """A subscriber that fails at either event of a compaction ends the run there; no summary is asked for behind the start."""
+    """A subscriber that fails at either event of a compaction ends the run there; no summary is asked for behind the
+    start.
+    """
     provider = ScriptedProvider(*([[OVERFLOW]] if reason == "overflow" else []))
     policy = Policy(over=4 if reason == "threshold" else 99)
     agent, recorder = make_agent(provider, messages=LONG, compaction=policy)
@@ -511,7 +519,7 @@ async def test_F9_compaction_end_says_what_replaced_what(summary: Message, keep:
     )
     await agent.prompt("hi")
     ends = [event for event in recorder.events if isinstance(event, CompactionEnd)]
-    assert [end.outcome for end in ends][0] == "compacted"
+    assert next(end.outcome for end in ends) == "compacted"
     assert ends[0].summary is summary
     assert ends[0].first_kept == 5 - keep
     assert rebuilt(LONG, recorder.events) == list(agent.state.messages)
@@ -561,9 +569,7 @@ async def test_F9_what_is_queued_meanwhile_waits_for_the_turn_boundary() -> None
 
 async def test_F9_a_run_that_is_cancelled_while_it_compacts_is_lawful() -> None:
     """Cancelling the scope around a run in phase compaction ends the compaction, and settles."""
-    agent, recorder = make_agent(
-        ScriptedProvider([stall()]), messages=LONG, compaction=Policy(over=4, seconds=1_000)
-    )
+    agent, recorder = make_agent(ScriptedProvider([stall()]), messages=LONG, compaction=Policy(over=4, seconds=1_000))
     with trio.move_on_after(5) as scope:
         await agent.prompt("hi")
     assert scope.cancelled_caught

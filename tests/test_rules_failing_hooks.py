@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import trio
 from scenes import assert_settled, make_agent, said
-from tour import TOUR, At, Tour, assert_sendable, at_each_event
+from tour import TOUR, At, Tour, assert_sendable, at_each_kind
 
 from trio_agent import (
     AssistantMessage,
@@ -186,7 +186,7 @@ async def test_F4_hooks_get_copies_that_they_may_change_freely(hook: str, fails:
     assert_settled(recorder)
 
 
-@at_each_event
+@at_each_kind
 @pytest.mark.parametrize("hook", ["transform_context", "convert_to_llm"])
 async def test_F4_projection_hooks_that_fail_from_any_event_on_change_no_event(k: int, hook: str) -> None:
     """A projection hook that begins to raise at any event of a run changes nothing of what the run tells."""
@@ -225,9 +225,7 @@ async def test_F5_before_tool_call_that_raises_blocks_its_call(
     provider = ScriptedProvider(
         [call("c1", "counts", {"n": 1}), call("c2", "counts", {"n": 2}), finish("tool_use")], ["ok", finish()]
     )
-    agent, recorder = make_agent(
-        provider, tools=[counts], hooks=Hooks(before_tool_call=later if is_async else sync)
-    )
+    agent, recorder = make_agent(provider, tools=[counts], hooks=Hooks(before_tool_call=later if is_async else sync))
     result = await agent.prompt("hi")
     assert ran == [2]
     assert result.outcome == "completed"
@@ -243,9 +241,7 @@ async def test_F5_before_tool_call_that_raises_blocks_its_call(
 async def test_F5_before_tool_call_that_is_out_of_time_blocks_its_call() -> None:
     """`before_tool_call` that does not answer within the hooks' time-out blocks its call: it fails closed."""
     provider = ScriptedProvider([call("c1", "answers"), finish("tool_use")], ["ok", finish()])
-    agent, recorder = make_agent(
-        provider, tools=[answers], hooks=Hooks(before_tool_call=never_answers, timeout=3)
-    )
+    agent, recorder = make_agent(provider, tools=[answers], hooks=Hooks(before_tool_call=never_answers, timeout=3))
     result = await agent.prompt("hi")
     end = recorder.lines_of("tool_execution_end")[0]
     assert end.startswith('tool_execution_end c1 error "answers was not run, because it was blocked')
@@ -257,9 +253,7 @@ async def test_F5_before_tool_call_that_is_out_of_time_blocks_its_call() -> None
 async def test_F5_a_verdict_of_another_kind_blocks_too(verdict: Any) -> None:
     """A `before_tool_call` that gives neither None, `Block` nor `Replace` blocks its call: it fails closed."""
     provider = ScriptedProvider([call("c1", "answers"), finish("tool_use")], ["ok", finish()])
-    agent, recorder = make_agent(
-        provider, tools=[answers], hooks=Hooks(before_tool_call=lambda call, context: verdict)
-    )
+    agent, recorder = make_agent(provider, tools=[answers], hooks=Hooks(before_tool_call=lambda call, context: verdict))
     await agent.prompt("hi")
     assert recorder.lines_of("tool_execution_end")[0].startswith("tool_execution_end c1 error")
     assert_settled(recorder)
@@ -298,9 +292,7 @@ async def test_F5_after_tool_result_that_raises_still_says_what_the_tool_had_ans
 async def test_F5_after_tool_result_that_is_out_of_time_still_says_what_the_tool_had_answered() -> None:
     """`after_tool_result` that does not answer in time gives an error result with the tool's answer in it."""
     provider = ScriptedProvider([call("c1", "answers"), finish("tool_use")], ["ok", finish()])
-    agent, recorder = make_agent(
-        provider, tools=[answers], hooks=Hooks(after_tool_result=never_answers, timeout=3)
-    )
+    agent, recorder = make_agent(provider, tools=[answers], hooks=Hooks(after_tool_result=never_answers, timeout=3))
     result = await agent.prompt("hi")
     message = next(message for message in result.messages if isinstance(message, ToolResultMessage))
     assert message.is_error
@@ -311,9 +303,7 @@ async def test_F5_after_tool_result_that_is_out_of_time_still_says_what_the_tool
 async def test_F5_after_tool_result_that_gives_what_is_no_result_still_says_what_the_tool_had_answered() -> None:
     """`after_tool_result` with an unusable replacement gives an error result with the tool's answer in it."""
     provider = ScriptedProvider([call("c1", "answers"), finish("tool_use")], ["ok", finish()])
-    agent, recorder = make_agent(
-        provider, tools=[answers], hooks=Hooks(after_tool_result=lambda result: object())
-    )
+    agent, recorder = make_agent(provider, tools=[answers], hooks=Hooks(after_tool_result=lambda result: object()))
     result = await agent.prompt("hi")
     message = next(message for message in result.messages if isinstance(message, ToolResultMessage))
     assert message.is_error
@@ -351,10 +341,12 @@ async def test_F5_should_stop_after_turn_that_is_out_of_time_fails_the_run() -> 
     assert_settled(recorder)
 
 
-@at_each_event
+@at_each_kind
 @pytest.mark.parametrize("hook", ["before_tool_call", "after_tool_result", "should_stop_after_turn"])
 async def test_F5_hooks_that_fail_from_any_event_on_end_lawfully(k: int, hook: str) -> None:
-    """A hook that begins to raise at any event: calls are blocked or their results marked, only the stop hook fails the run."""
+    """A hook that begins to raise at any event: calls are blocked or their results marked, only the stop hook fails
+    the run.
+    """
     tour = Tour()
     tour.agent.subscribe(At(k, lambda: tour.trip(f"hook {hook}", BOOM)))
     result = await tour.agent.prompt("go")

@@ -1,7 +1,7 @@
 """F1 to F3, F6 and F10, sentence by sentence: what fails a run, and what of it everybody sees.
 
-Retry is in `test_rules_retry.py`, compaction in `test_rules_compaction.py`, hooks in `test_rules_failing_hooks.py`, interrupts
-in `test_rules_interrupts.py`.
+Retry is in `test_rules_retry.py`, compaction in `test_rules_compaction.py`, hooks in `test_rules_failing_hooks.py`,
+interrupts in `test_rules_interrupts.py`.
 """
 
 from __future__ import annotations
@@ -16,17 +16,18 @@ import trio.testing
 from scenes import Recorder, assert_settled, make_agent, on, said
 from tour import (
     LAST,
+    MOMENTS,
     TOUR,
     At,
     Tour,
     assert_sendable,
     at_each_event,
+    at_each_kind,
     at_each_moment,
     before_the_end,
     closing,
     raising,
     tasks,
-    MOMENTS,
 )
 
 from trio_agent import (
@@ -106,7 +107,9 @@ async def test_the_tour_tells_every_kind_of_event() -> None:
 @at_each_event
 @sync_and_async
 async def test_F1_a_subscriber_that_raises_at_any_event_fails_the_run(k: int, is_async: bool) -> None:
-    """No `Exception` of a subscriber leaves `prompt()`, at whatever event; the run closes on the shortest lawful way."""
+    """No `Exception` of a subscriber leaves `prompt()`, at whatever event; the run closes on the shortest lawful
+    way.
+    """
     tour, boom = Tour(), ValueError("boom")
     failing = At(k, raising(boom), is_async=is_async)
     tour.agent.subscribe(failing)
@@ -129,12 +132,14 @@ async def test_F1_a_subscriber_that_raises_at_any_event_fails_the_run(k: int, is
     assert tasks() == before
 
 
-@at_each_event
+@at_each_kind
 @sync_and_async
 async def test_F3_what_it_raises_later_is_logged_and_kept_and_changes_nothing(
     k: int, is_async: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A subscriber that raises from one event on fails the run once; what it raises later is logged and on the result."""
+    """A subscriber that raises from one event on fails the run once; what it raises later is logged and on the
+    result.
+    """
     tour = Tour()
     failing = At(k, raising(KeyError), is_async=is_async, onwards=True)
     tour.agent.subscribe(failing)
@@ -149,11 +154,9 @@ async def test_F3_what_it_raises_later_is_logged_and_kept_and_changes_nothing(
     assert_settled(tour.recorder)
 
 
-@at_each_event
+@at_each_kind
 @sync_and_async
-async def test_F3_an_observer_never_fails_the_run(
-    k: int, is_async: bool, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_F3_an_observer_never_fails_the_run(k: int, is_async: bool, caplog: pytest.LogCaptureFixture) -> None:
     """An observer that raises from any event on fails nothing: the run tells what it would have told, and keeps it."""
     tour = Tour()
     failing = At(k, raising(ValueError("boom")), is_async=is_async, onwards=True)
@@ -168,7 +171,9 @@ async def test_F3_an_observer_never_fails_the_run(
 
 
 async def test_F3_the_failure_comes_after_every_other_subscriber_got_the_event() -> None:
-    """Subscribers before and behind the one that raises get that event before anything that follows from the failure."""
+    """Subscribers before and behind the one that raises get that event before anything that follows from the
+    failure.
+    """
     agent, recorder = make_agent(ScriptedProvider(["hello", finish()]))
     order: list[str] = []
     on(agent, "message_end", raising_at_event("first"))
@@ -296,7 +301,13 @@ async def test_F1_a_failure_behind_a_standing_message_gets_a_turn_of_its_own() -
 
 @pytest.mark.parametrize(
     ("type", "nth"),
-    [("agent_start", 1), ("turn_start", 1), *[("message_start", n) for n in (1, 2, 3)], ("message_end", 1), ("message_end", 2)],
+    [
+        ("agent_start", 1),
+        ("turn_start", 1),
+        *[("message_start", n) for n in (1, 2, 3)],
+        ("message_end", 1),
+        ("message_end", 2),
+    ],
 )
 async def test_F1_history_never_loses_what_the_user_said(type: str, nth: int) -> None:
     """A prompt of which not every message had been emitted is emitted whole before the closing message, in order."""
@@ -324,7 +335,7 @@ async def test_F1_what_was_steered_stays_in_its_queue_when_the_run_fails_before_
     assert_settled(recorder)
 
 
-# F1: providers
+# F1, of providers
 
 
 FAILURES: list[Exception] = [
@@ -350,7 +361,9 @@ PLACES: dict[str, list[Any]] = {
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("failure", FAILURES, ids=lambda failure: type(failure).__name__)
 async def test_F1_no_exception_of_a_provider_leaves_prompt(place: str, failure: Exception) -> None:
-    """A provider that raises anything, anywhere in its answer, fails the run: the open message says so, no call runs."""
+    """A provider that raises anything, anywhere in its answer, fails the run: the open message says so, no call
+    runs.
+    """
     agent, recorder = make_agent(ScriptedProvider([*PLACES[place], failure]), tools=[fails])
     result = await agent.prompt("hi")
     assert (result.outcome, result.error) == ("error", failure)
@@ -360,7 +373,7 @@ async def test_F1_no_exception_of_a_provider_leaves_prompt(place: str, failure: 
     assert_settled(recorder)
 
 
-@at_each_event
+@at_each_kind
 async def test_F1_a_provider_that_fails_while_any_event_is_told_fails_the_run(k: int) -> None:
     """A provider that fails from any event on, while that is being handled, fails the run at its next chunk or wait."""
     tour, boom = Tour(), ValueError("provider boom")
@@ -387,10 +400,10 @@ async def test_F1_a_provider_that_is_no_async_callable_fails_the_run() -> None:
     assert_settled(recorder)
 
 
-# F1: tools
+# F1, of tools
 
 
-@at_each_event
+@at_each_kind
 @pytest.mark.parametrize("who", ["tool work", "tool rest"])
 async def test_F1_a_tool_that_fails_while_any_event_is_told_does_not_end_the_run(k: int, who: str) -> None:
     """A tool that fails from any event on, while that is being handled, gives an error result; the run completes."""
@@ -406,7 +419,7 @@ async def test_F1_a_tool_that_fails_while_any_event_is_told_does_not_end_the_run
     ends = tour.recorder.lines_of("tool_execution_end")
     mine = "c1" if who == "tool work" else "c2"
     failed = k <= (20 if mine == "c1" else 21)
-    assert [line for line in ends if f" {mine} " in line][0].split()[2] == ("error" if failed else "ok")
+    assert next(line for line in ends if f" {mine} " in line).split()[2] == ("error" if failed else "ok")
     assert ("tool boom" in "".join(ends)) is failed
     assert_settled(tour.recorder)
     assert_sendable(tour.agent.state.messages)
@@ -439,9 +452,11 @@ async def test_F2_calls_of_a_standing_message_get_their_end_and_their_result(rea
     assert_settled(recorder)
 
 
-@at_each_event
+@at_each_kind
 async def test_F2_after_a_failure_anywhere_the_next_request_is_sendable(k: int) -> None:
-    """Whatever failed, the next prompt's request holds each call with exactly one result, directly behind its message."""
+    """Whatever failed, the next prompt's request holds each call with exactly one result, directly behind its
+    message.
+    """
     tour = Tour()
     with tour.agent.subscribe(At(k, raising(ValueError("boom")))):
         await tour.agent.prompt("go")
@@ -654,7 +669,9 @@ def cleaning_up_badly(what: str) -> Callable[..., Awaitable[Any]]:
 async def test_F10_what_fails_while_it_is_being_stopped_is_logged_and_kept(
     who: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A provider, tool or hook that raises while an abort cancels it changes no outcome: it is logged and on the result."""
+    """A provider, tool or hook that raises while an abort cancels it changes no outcome: it is logged and on the
+    result.
+    """
 
     @tool
     async def bad() -> str:
@@ -686,14 +703,22 @@ async def test_F10_what_fails_while_it_is_being_stopped_is_logged_and_kept(
 
 @at_each_event
 async def test_F10_everything_at_once(k: int) -> None:
-    """Subscribers, provider, tools and hooks fail at one event, with an abort and an outside cancellation: one lawful end."""
+    """Subscribers, provider, tools and hooks fail at one event, with an abort and an outside cancellation: one lawful
+    end.
+    """
     tour = Tour()
     scope = trio.CancelScope()
 
     def all_at_once() -> None:
         for who in ("provider", "tool work", "tool rest", "compaction"):
             tour.trip(who, ValueError(f"{who} too"))
-        for hook in ("transform_context", "convert_to_llm", "before_tool_call", "after_tool_result", "should_stop_after_turn"):
+        for hook in (
+            "transform_context",
+            "convert_to_llm",
+            "before_tool_call",
+            "after_tool_result",
+            "should_stop_after_turn",
+        ):
             tour.trip(f"hook {hook}", KeyError(hook))
         tour.agent.abort("first")
         scope.cancel()
@@ -726,7 +751,9 @@ async def test_F10_the_first_cause_decides_at_once_and_for_good(k: int) -> None:
 
 @at_each_moment
 async def test_F10_a_failure_of_the_work_and_an_abort_at_the_same_moment(moment: str) -> None:
-    """Work that fails in the very moment of an abort: whichever was first decides, and the trace is lawful either way."""
+    """Work that fails in the very moment of an abort: whichever was first decides, and the trace is lawful either
+    way.
+    """
     tour = Tour()
     results: list[Any] = []
 

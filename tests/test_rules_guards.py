@@ -15,14 +15,13 @@ import pytest
 import trio
 import trio.testing
 from scenes import assert_idle, assert_settled, make_agent, on, said
-from tour import TOUR, At, Tour, at_each_event
+from tour import TOUR, At, Tour, at_each_event, at_each_kind
 
 from trio_agent import (
     Agent,
     AgentBusyError,
     Compaction,
     Event,
-    Finish,
     ForeignRunError,
     Hooks,
     ModelRequest,
@@ -86,13 +85,15 @@ async def running(agent: Agent) -> AsyncIterator[list[RunResult]]:
 
 @pytest.mark.parametrize("entry", RUNNING_ENTRIES, **by_name)
 async def test_A6_prompt_and_resume_while_a_run_is_in_progress_raise_and_name_the_way(entry: Entry) -> None:
-    """From another task: `AgentBusyError`, at once, whose text names `steer` and `follow_up`; the run goes on untouched."""
+    """From another task: `AgentBusyError`, at once, whose text names `steer` and `follow_up`; the run goes on
+    untouched.
+    """
     agent, recorder = make_agent(ScriptedProvider(["half", stall()]))
     async with running(agent):
         told = len(recorder.events)
-        with pytest.raises(AgentBusyError, match=r"steer\(\).*follow_up\(\)") as caught:
-            with trio.testing.assert_no_checkpoints():
-                await entry(agent)
+        said_so = pytest.raises(AgentBusyError, match=r"steer\(\).*follow_up\(\)")
+        with said_so as caught, trio.testing.assert_no_checkpoints():
+            await entry(agent)
         assert not isinstance(caught.value, ReentrantCallError)
         assert len(recorder.events) == told
     assert_settled(recorder)
@@ -443,10 +444,12 @@ async def test_A6_wait_for_idle_can_be_cancelled() -> None:
 # What is welcome
 
 
-@at_each_event
+@at_each_kind
 @pytest.mark.parametrize("is_async", [False, True], ids=["sync", "async"])
 async def test_A6_the_sync_calls_are_welcome_inside_at_every_event(k: int, is_async: bool) -> None:
-    """`steer`, `follow_up`, `withdraw`, `clear_queues`, `subscribe` and `configure` work from a subscriber at any event."""
+    """`steer`, `follow_up`, `withdraw`, `clear_queues`, `subscribe` and `configure` work from a subscriber at any
+    event.
+    """
     tour = Tour()
 
     def call_all() -> None:
@@ -485,9 +488,7 @@ async def test_A6_the_sync_calls_are_welcome_in_hooks_and_tools() -> None:
     def before(call: Any, context: Any) -> None:
         agent.follow_up("from the hook")
 
-    provider = ScriptedProvider(
-        [call("c1", "speaks"), finish("tool_use")], ["one", finish()], ["two", finish()]
-    )
+    provider = ScriptedProvider([call("c1", "speaks"), finish("tool_use")], ["one", finish()], ["two", finish()])
     agent, recorder = make_agent(provider, tools=[speaks], hooks=Hooks(before_tool_call=before))
     on(agent, "message_end", lambda event: agent.abort("by a subscriber"), nth=6)
     result = await agent.prompt("go")
@@ -576,7 +577,9 @@ async def test_A6_an_entry_from_another_trio_run_raises_and_names_the_way(entry:
 
 @pytest.mark.parametrize("entry", ENTRIES, **by_name)
 async def test_A6_an_entry_from_another_event_loop_raises(entry: Entry) -> None:
-    """Awaited under asyncio in another thread during a run, an entry raises `ForeignRunError`, not something obscure."""
+    """Awaited under asyncio in another thread during a run, an entry raises `ForeignRunError`, not something
+    obscure.
+    """
     agent, recorder = make_agent(ScriptedProvider(["half", stall()]))
 
     async def elsewhere() -> None:

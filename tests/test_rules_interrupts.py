@@ -1,4 +1,4 @@
-"""F7, sentence by sentence: `KeyboardInterrupt`, `SystemExit` and others that are no `Exception`, and a stray `Cancelled`.
+"""F7, sentence by sentence: `KeyboardInterrupt`, `SystemExit` and the like, and a stray `Cancelled`.
 
 A real SIGINT is in `cases/test_topic15_trio.py`, interrupts out of threads in `test_threads.py`.
 """
@@ -21,6 +21,7 @@ from tour import (
     Tour,
     assert_sendable,
     at_each_event,
+    at_each_kind,
     closing,
     raising,
     tasks,
@@ -42,18 +43,17 @@ async def leaving(work: Callable[[], Any]) -> BaseException:
     """What leaves `await work()`, caught in the very task that called it, so that nothing wraps it."""
     try:
         await work()
-    except BaseException as exc:  # noqa: ASYNC103  # whatever it is, the test looks at it
-        return exc  # noqa: ASYNC104
+    except BaseException as exc:  # whatever it is, the test looks at it
+        return exc
     raise AssertionError("nothing was raised")
 
 
 @at_each_event
-@pytest.mark.parametrize("is_async", [False, True], ids=["sync", "async"])
-@pytest.mark.parametrize("observer", [False, True], ids=["subscriber", "observer"])
-async def test_F7_an_interrupt_in_a_subscriber_settles_as_if_aborted(k: int, is_async: bool, observer: bool) -> None:
+@pytest.mark.parametrize("how", ["sync", "async", "observer"])
+async def test_F7_an_interrupt_in_a_subscriber_settles_as_if_aborted(k: int, how: str) -> None:
     """An interrupt at any event: the run settles as if aborted, then that very exception leaves `prompt()`, bare."""
     tour, interrupt = Tour(), KeyboardInterrupt("stop")
-    tour.agent.subscribe(At(k, raising(interrupt), is_async=is_async), observer=observer)
+    tour.agent.subscribe(At(k, raising(interrupt), is_async=how == "async"), observer=how == "observer")
     behind = Recorder(tour.agent)
     before = tasks()
     assert await leaving(lambda: tour.agent.prompt("go")) is interrupt
@@ -67,7 +67,9 @@ async def test_F7_an_interrupt_in_a_subscriber_settles_as_if_aborted(k: int, is_
 
 @at_each_event
 async def test_F7_a_second_interrupt_skips_what_is_left_but_the_reset(k: int) -> None:
-    """A subscriber that is interrupted at every event from one on: the second ends the settlement, and the agent is idle."""
+    """A subscriber that is interrupted at every event from one on: the second ends the settlement, and the agent is
+    idle.
+    """
     tour = Tour()
     tour.agent.subscribe(At(k, raising(KeyboardInterrupt), onwards=True))
     before = tasks()
@@ -78,7 +80,7 @@ async def test_F7_a_second_interrupt_skips_what_is_left_but_the_reset(k: int) ->
     assert tasks() == before
 
 
-@at_each_event
+@at_each_kind
 async def test_F7_after_a_second_interrupt_the_next_run_is_sendable(k: int) -> None:
     """History that a second interrupt left without an end is still one that a provider accepts."""
     tour = Tour()
@@ -236,7 +238,9 @@ async def test_F7_two_tools_interrupted_at_once_leave_one_interrupt() -> None:
         await both.wait()
         raise KeyboardInterrupt(n)
 
-    script = ScriptedProvider([call("c1", "interrupted", {"n": 1}), call("c2", "interrupted", {"n": 2}), finish("tool_use")])
+    script = ScriptedProvider(
+        [call("c1", "interrupted", {"n": 1}), call("c2", "interrupted", {"n": 2}), finish("tool_use")]
+    )
     agent, recorder = make_agent(script, tools=[interrupted])
     async with trio.open_nursery() as nursery:
 
@@ -289,7 +293,9 @@ async def test_F7_an_interrupt_wins_over_a_failure_before_it() -> None:
 
 
 async def test_F7_an_interrupt_wins_over_an_outside_cancellation() -> None:
-    """An interrupt in a run that is being cancelled from outside leaves `prompt()`; the cancellation does not hide it."""
+    """An interrupt in a run that is being cancelled from outside leaves `prompt()`; the cancellation does not hide
+    it.
+    """
     agent, recorder = make_agent(ScriptedProvider(["hello", stall()]))
     scope = trio.CancelScope()
 
@@ -323,12 +329,12 @@ async def stray() -> trio.Cancelled:
         scope.cancel()
         try:
             await trio.sleep_forever()
-        except trio.Cancelled as exc:  # noqa: ASYNC103  # that is the fault that is tested
+        except trio.Cancelled as exc:  # that is the fault that is tested
             kept = exc
     return kept
 
 
-@at_each_event
+@at_each_kind
 @pytest.mark.parametrize("is_async", [False, True], ids=["sync", "async"])
 async def test_F7_a_stray_cancelled_in_a_subscriber_is_an_ordinary_failure(k: int, is_async: bool) -> None:
     """A `Cancelled`, saved and raised again with no scope cancelled, fails the run like any other exception."""
@@ -342,7 +348,9 @@ async def test_F7_a_stray_cancelled_in_a_subscriber_is_an_ordinary_failure(k: in
 
 @pytest.mark.parametrize("who", ["provider", "tool work", "tool rest", "compaction"])
 async def test_F7_a_stray_cancelled_in_the_work_of_the_run_is_an_ordinary_failure(who: str) -> None:
-    """A stray `Cancelled` of a provider fails the run; of a tool it is an error result; of a compaction it is reported."""
+    """A stray `Cancelled` of a provider fails the run; of a tool it is an error result; of a compaction it is
+    reported.
+    """
     tour = Tour()
     tour.trip(who, await stray())
     result = await tour.agent.prompt("go")

@@ -49,7 +49,8 @@ def waits(recorder: Recorder) -> list[float]:
 async def test_F8_what_the_provider_marks_retryable_is_tried_again_in_the_same_turn(kind: Any) -> None:
     """An error that is marked retryable is tried again after a wait, in the same turn."""
     agent, recorder = make_agent(
-        ScriptedProvider([ProviderError(kind, "not now")], ["ok", finish()]), retry=RetryPolicy(base_delay=2, jitter=False)
+        ScriptedProvider([ProviderError(kind, "not now")], ["ok", finish()]),
+        retry=RetryPolicy(base_delay=2, jitter=False),
     )
     result = await agent.prompt("hi")
     assert recorder.lines == [
@@ -182,12 +183,16 @@ async def test_F8_the_same_request_is_sent_again() -> None:
     await agent.prompt("hi")
     assert provider.requests[1] is provider.requests[0]
     assert provider.requests[2] is provider.requests[0]
-    assert asked == ["transform_context", "convert_to_llm"] * 2, "once for the turn, once for that of the steered message"
+    assert asked == ["transform_context", "convert_to_llm"] * 2, (
+        "once for the turn, once for that of the steered message"
+    )
     assert_settled(recorder)
 
 
 async def test_F8_a_failed_attempt_that_had_begun_ends_with_error_and_leaves_history() -> None:
-    """A failed attempt that had begun to stream ends with `stop_reason` `error`, and leaves history at `retry_start`."""
+    """A failed attempt that had begun to stream ends with `stop_reason` `error`, and leaves history at
+    `retry_start`.
+    """
     agent, recorder = make_agent(ScriptedProvider([thinking("hm"), text("half"), busy()], ["whole", finish()]))
     result = await agent.prompt("hi")
     failed = 'message_end assistant error thinking "hm" "half" !overloaded: busy'

@@ -10,13 +10,13 @@ import pytest
 import trio
 import trio.testing
 from scenes import assert_settled, deterministic, make_agent, on, trio_run
-from tour import LAST, TOUR, At, Tour, assert_sendable, at_each_event, closing, raising, tasks
+from tour import LAST, TOUR, At, Tour, assert_sendable, at_each_kind, closing, raising, tasks
 
 from trio_agent import AgentBusyError, AgentEnd, Event, ReentrantCallError, tool
 from trio_agent.testing import ScriptedProvider, call, finish, sleep, stall, text
 
 
-class Left(Exception):
+class LeftError(Exception):
     """How a block was left."""
 
 
@@ -25,7 +25,7 @@ def by_break() -> bool:
 
 
 def by_exception() -> bool:
-    raise Left
+    raise LeftError
 
 
 def by_interrupt() -> bool:
@@ -42,8 +42,8 @@ async def read(tour: Tour, k: int, leave: Callable[[], bool]) -> Any:
                 if seen == k and leave():
                     break
                 seen += 1
-    except BaseException as exc:  # noqa: ASYNC103  # whatever it is, the test looks at it
-        return stream, exc  # noqa: ASYNC104
+    except BaseException as exc:  # whatever it is, the test looks at it
+        return stream, exc
     return stream, None
 
 
@@ -203,14 +203,14 @@ async def test_B162_dropping_the_iterator_leaves_nothing_to_collect() -> None:
     assert_settled(recorder)
 
 
-@at_each_event
+@at_each_kind
 @pytest.mark.parametrize("leave", [by_break, by_exception, by_interrupt], ids=lambda leave: leave.__name__)
 async def test_leaving_at_any_event_aborts_there_and_waits(k: int, leave: Callable[[], bool]) -> None:
     """Left at any event, by `break` or by an exception, the run is aborted right there; behind the block it is idle."""
     tour = Tour()
     before = tasks()
     stream, left = await read(tour, k, leave)
-    assert type(left) is {by_break: type(None), by_exception: Left, by_interrupt: KeyboardInterrupt}[leave]
+    assert type(left) is {by_break: type(None), by_exception: LeftError, by_interrupt: KeyboardInterrupt}[leave]
     assert tour.cut_lines(k) == TOUR[: k + 1] + closing(k, "aborted")
     assert stream.result.outcome == ("completed" if k == LAST else "aborted")
     assert_settled(tour.recorder)
@@ -218,7 +218,7 @@ async def test_leaving_at_any_event_aborts_there_and_waits(k: int, leave: Callab
     assert tasks() == before
 
 
-@at_each_event
+@at_each_kind
 async def test_a_time_out_around_the_block_at_any_event(k: int) -> None:
     """The scope around the block is cancelled at any event: the run is settled, `Cancelled` reaches its scope."""
     tour = Tour()
@@ -238,7 +238,7 @@ async def test_a_time_out_around_the_block_at_any_event(k: int) -> None:
     assert tasks() == before
 
 
-@at_each_event
+@at_each_kind
 async def test_an_abort_by_the_block_is_read_to_the_end(k: int) -> None:
     """A block that aborts at any event and reads on gets the closing events, and the result behind them."""
     tour = Tour()
@@ -254,7 +254,7 @@ async def test_an_abort_by_the_block_is_read_to_the_end(k: int) -> None:
     assert_settled(tour.recorder)
 
 
-@at_each_event
+@at_each_kind
 async def test_an_interrupt_in_the_run_waits_for_the_end_of_the_block(k: int) -> None:
     """An interrupt in a subscriber settles the run while the block reads on, and leaves bare at the block's end."""
     tour = Tour()
@@ -273,11 +273,11 @@ async def test_the_blocks_own_exception_wins_over_what_went_wrong_in_the_run() -
     """When the run fails, or is interrupted, and the block raises, the block's exception leaves, bare."""
     agent, recorder = make_agent(ScriptedProvider([text("he"), stall()]))
     on(agent, "message_end", lambda event: raising(KeyboardInterrupt)(), nth=2)
-    with pytest.raises(Left) as caught:
+    with pytest.raises(LeftError) as caught:
         async with agent.stream("go") as events:
             async for event in events:
                 if event.type == "message_update":
-                    raise Left
+                    raise LeftError
     assert not isinstance(caught.value.__context__, trio.Cancelled)
     assert_settled(recorder)
 
@@ -301,7 +301,9 @@ async def test_leaving_waits_for_the_other_subscribers() -> None:
 
 
 async def test_a_block_that_is_busy_when_the_run_is_aborted_loses_no_event() -> None:
-    """A block that takes longer than the grace period over one event does not hold up an abort, and reads the rest after it."""
+    """A block that takes longer than the grace period over one event does not hold up an abort, and reads the rest
+    after it.
+    """
     agent, recorder = make_agent(ScriptedProvider([text("he"), stall()]), grace=8)
     seen: list[Event] = []
     ended: list[float] = []
@@ -371,12 +373,12 @@ async def test_a_task_of_the_block_that_fails_leaves_as_trio_has_it() -> None:
     agent, recorder = make_agent(ScriptedProvider([text("a"), stall()]))
 
     async def fails() -> None:
-        raise Left
+        raise LeftError
 
     with pytest.raises(ExceptionGroup) as caught:
         async with agent.stream("go"), trio.open_nursery() as nursery:
             nursery.start_soon(fails)
-    assert [type(exc) for exc in caught.value.exceptions] == [Left]
+    assert [type(exc) for exc in caught.value.exceptions] == [LeftError]
     assert_settled(recorder)
 
 

@@ -80,7 +80,9 @@ def results_of(result: RunResult) -> list[str]:
 
 
 async def test_A6_a_sync_tool_reaches_its_run_through_its_context(tmp_path: Path) -> None:
-    """From its thread a sync tool looks at the state, reports, locks files and runs another agent in the tool's own task."""
+    """From its thread a sync tool looks at the state, reports, locks files and runs another agent in the tool's own
+    task.
+    """
     inner, inside = make_agent(ScriptedProvider(["inner", finish()]))
     seen: list[Any] = []
 
@@ -188,7 +190,9 @@ async def test_A6_what_a_sync_tool_runs_in_its_task_is_inside_the_run() -> None:
 
 @pytest.mark.parametrize("entry", ["prompt", "resume", "wait_for_idle"])
 async def test_A6_a_deadlock_through_a_bare_from_thread_is_still_noticed(entry: str) -> None:
-    """`trio.from_thread.run` of an entry of its own agent is refused too, although it runs outside of the tool's task."""
+    """`trio.from_thread.run` of an entry of its own agent is refused too, although it runs outside of the tool's
+    task.
+    """
 
     @tool
     def work() -> str:
@@ -309,8 +313,8 @@ async def test_F7_an_interrupt_out_of_a_thread_leaves_bare(kind: type[BaseExcept
     left: list[type] = []
     try:
         await agent.prompt("go")
-    except BaseException as exc:  # noqa: ASYNC103  # whatever it is, the test looks at it
-        left.append(type(exc))  # noqa: ASYNC104
+    except BaseException as exc:  # whatever it is, the test looks at it
+        left.append(type(exc))
     assert left == [kind]
     assert recorder.lines[-1] == f"agent_end aborted {kind.__name__}"
     assert_settled(recorder)
@@ -387,7 +391,9 @@ async def test_A4_a_thread_is_left_behind_at_its_time_out(stage: Stage) -> None:
 
 
 async def test_A4_when_all_threads_are_left_behind_further_sync_calls_fail_at_once(stage: Stage) -> None:
-    """With every thread for tools left behind a sync call gets an error result at once; when they have ended, it runs."""
+    """With every thread for tools left behind a sync call gets an error result at once; when they have ended, it
+    runs.
+    """
 
     @tool(timeout=0.05)
     def blocks() -> str:
@@ -442,7 +448,8 @@ async def test_A4_a_call_that_waits_for_a_thread_is_aborted_like_any_other(stage
         return "fine"
 
     provider = ScriptedProvider(
-        [*[call(f"b{n}", "blocks") for n in range(THREADS)], finish("tool_use")], [call("c1", "notes"), finish("tool_use")]
+        [*[call(f"b{n}", "blocks") for n in range(THREADS)], finish("tool_use")],
+        [call("c1", "notes"), finish("tool_use")],
     )
     busy, _ = make_agent(provider, tools=[blocks])
     waiting, recorder = make_agent(ScriptedProvider([call("c1", "notes"), finish("tool_use")]), tools=[notes])

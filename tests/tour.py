@@ -105,6 +105,9 @@ TOLD_BY = dict(zip(MOMENTS, (5, 7, 8, 10, 19, 20, 21, 29, 30, 32), strict=True))
 at_each_event = pytest.mark.parametrize(
     "k", range(len(TOUR)), ids=[f"{k}-{line.replace(' ', '_')[:28]}" for k, line in enumerate(TOUR)]
 )
+# The first of each kind of event, and the standing message with calls.
+KINDS = [0, 1, 2, 3, 4, 5, 6, 7, 8, 17, 18, 20, 21, 23, 24, 27, 29, 30, 33, 35]
+at_each_kind = pytest.mark.parametrize("k", KINDS, ids=[f"{k}-{TOUR[k].replace(' ', '_')[:28]}" for k in KINDS])
 before_the_end = pytest.mark.parametrize(
     "k", range(LAST), ids=[f"{k}-{line.replace(' ', '_')[:28]}" for k, line in enumerate(TOUR[:LAST])]
 )

@@ -105,8 +105,10 @@ class _Stream:
             await trio.lowlevel.checkpoint()
             return
         self.chunks.append(chunk)
-        self._host.mailbox.wake()
-        if len(self.chunks) >= _ROOM:
+        ahead = len(self.chunks)
+        if ahead == 1:  # behind others the run is awake already
+            self._host.mailbox.wake()
+        if ahead >= _ROOM:
             self._room = room = trio.Event()
             await room.wait()
 
@@ -243,7 +245,7 @@ class Answer:
             if delta is None:
                 host.conversation.shown = len(assembly)
             else:
-                await host.emit(message_update(delta, time=host.time(), view=assembly, length=len(assembly)))
+                await host.emit(message_update(delta, time=host.time(), view=assembly, length=len(assembly.log)))
         return None
 
     async def _start(self, assembly: Assembly) -> None:

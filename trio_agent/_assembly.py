@@ -53,10 +53,10 @@ class Assembly:
         "_calls",
         "_kinds",
         "_last",
-        "_log",
         "_open_kinds",
         "_taken",
         "_used_ids",
+        "log",
         "model",
         "provider",
         "stop_reason",
@@ -65,7 +65,7 @@ class Assembly:
 
     def __init__(self, used_ids: Collection[str], *, model: str | None = None, provider: str | None = None) -> None:
         self._used_ids = used_ids
-        self._log: list[_Entry] = []
+        self.log: list[_Entry] = []  # only grows; its length is a moment
         self._kinds: dict[int, _Kind] = {}
         self._open_kinds: dict[int, _Kind] = {}  # the same until the end marker, empty behind it
         self._calls: dict[int, tuple[str, str]] = {}
@@ -77,7 +77,7 @@ class Assembly:
         self.stop_reason: StopReason | None = None
 
     def __len__(self) -> int:
-        return len(self._log)
+        return len(self.log)
 
     @property
     def finished(self) -> bool:
@@ -96,7 +96,7 @@ class Assembly:
                 raise _broken(f"a {kind.__name__} carries {type(text).__name__} where text belongs")
             if not text:
                 return None
-            self._log.append(chunk)
+            self.log.append(chunk)
             return chunk
         return self._fold_other(chunk)
 
@@ -118,7 +118,7 @@ class Assembly:
         """The whole message. Raises `ProviderError` if the end marker has not come (F6)."""
         if self.stop_reason is None:
             raise _broken("the stream ended without its end marker; the answer may be cut")
-        return self.message_at(len(self._log), self.stop_reason)
+        return self.message_at(len(self.log), self.stop_reason)
 
     def _fold_other(self, chunk: Chunk) -> Delta | None:
         if self.stop_reason is not None and not isinstance(chunk, UsageReport):
@@ -136,9 +136,9 @@ class Assembly:
                 self._sign(chunk)
         elif isinstance(chunk, RedactedThinking):
             self._open(chunk.index, RedactedThinking)
-            self._log.append(chunk)
+            self.log.append(chunk)
         elif isinstance(chunk, ResponseInfo):
-            self._log.append(chunk)
+            self.log.append(chunk)
         else:
             raise _broken(f"{type(chunk).__name__} is no chunk; see trio_agent's chunk classes")
         return None
@@ -166,7 +166,7 @@ class Assembly:
         call_id = self._unique_id(chunk.id)
         self._calls[chunk.index] = (call_id, name)
         fragment = tool_call_fragment(chunk.index, call_id, name, "")
-        self._log.append(fragment)
+        self.log.append(fragment)
         return fragment
 
     def _more_arguments(self, chunk: ToolCallDelta) -> Delta | None:
@@ -178,13 +178,13 @@ class Assembly:
         if not chunk.json:
             return None
         fragment = tool_call_fragment(chunk.index, call[0], call[1], chunk.json)
-        self._log.append(fragment)
+        self.log.append(fragment)
         return fragment
 
     def _sign(self, chunk: BlockEnd) -> None:
         if chunk.index not in self._kinds:  # thinking whose text its provider does not show
             self._open(chunk.index, ThinkingDelta)
-        self._log.append(chunk)
+        self.log.append(chunk)
 
     def _unique_id(self, wanted: object) -> str:
         """The provider's id, or one of ours where it is missing, empty or taken (T7)."""
@@ -204,7 +204,7 @@ class Assembly:
         """The blocks, and what the provider had said about the answer, by then."""
         parts: dict[int, list[_Logged]] = {}
         info: ResponseInfo | None = None
-        for entry in self._log[:length]:
+        for entry in self.log[:length]:
             if type(entry) is ResponseInfo:
                 known = info or ResponseInfo(None, self.model)
                 info = ResponseInfo(entry.id or known.id, entry.model or known.model)

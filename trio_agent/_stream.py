@@ -58,7 +58,6 @@ class EventStream:
         self._reader = snapshot(trio.lowlevel.current_task())
         self._manager = trio.open_nursery()  # not before: a stream may be made outside of Trio
         nursery = await self._manager.__aenter__()
-        self._subscription = self._agent.subscribe(self._hand_over)
         nursery.start_soon(self._live, name="trio_agent: stream")
         try:
             await self._offered.wait()
@@ -116,6 +115,9 @@ class EventStream:
     async def _live(self) -> None:
         """The run, in its own task. What it raises waits for the end of the block, which nothing may cancel."""
         try:
+            # No checkpoint lies between these three: of two streams that begin at once, one never sees the other's run.
+            self._agent.refuse_while_busy("stream")
+            self._subscription = self._agent.subscribe(self._hand_over)
             self._result = await self._run()
         except BaseException as exc:  # noqa: ASYNC103  # what the run raised waits for the end of the block; Cancelled is raised
             failure, rest = split(exc)

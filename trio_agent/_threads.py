@@ -7,6 +7,7 @@ nothing of agents.
 
 from __future__ import annotations
 
+import math
 import queue
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, TypeVar
@@ -69,7 +70,8 @@ class ThreadCall:
         self._pool = pool
         self._on_end = on_left_behind_end
         self._token = trio.lowlevel.current_trio_token()
-        self._requests, self._inbox = trio.open_memory_channel[_Request](100)
+        # No bound: each request has a thread that waits for its reply.
+        self._requests, self._inbox = trio.open_memory_channel[_Request](math.inf)
         self._over = False
         self._has_slot = False
         self._own = trio.CapacityLimiter(1)  # borrowed exactly while the thread runs, which Trio keeps count of
@@ -160,7 +162,7 @@ class ThreadCall:
             try:
                 self._requests.send_nowait(request)
                 return
-            except (trio.WouldBlock, trio.ClosedResourceError, trio.BrokenResourceError):
+            except (trio.ClosedResourceError, trio.BrokenResourceError):
                 pass
         _refuse(request)
 

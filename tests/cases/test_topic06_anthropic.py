@@ -127,13 +127,12 @@ async def test_b077_an_empty_text_block_does_not_go_back() -> None:
 async def test_b078_white_space_is_no_block() -> None:
     """B078: blank texts of the model, of tools, of the system prompt and of users are in no request."""
     first = [START, text_block(0, "\n"), call(1, "t1", "w"), ending("tool_use")]
-    async with agent_over(Anthropic, first, [START, text_block(0, "\n"), ending("end_turn")], BYE) as (
-        agent,
-        service,
-        _,
-    ):
-        await agent.prompt("  ")
-        agent.steer(UserMessage(""))
+    second = [START, text_block(0, "\n"), ending("end_turn")]
+    earlier = [UserMessage("  "), AssistantMessage([Text("\t")]), UserMessage(""), AssistantMessage("so?")]
+    async with agent_over(Anthropic, first, second, BYE, messages=earlier) as (agent, service, _):
+        with pytest.raises(ValueError, match="blank"):
+            await agent.prompt("  ")
+        await agent.prompt("go")
         await agent.prompt("on")
     for request in service.requests:
         assert "system" not in request
@@ -143,7 +142,7 @@ async def test_b078_white_space_is_no_block() -> None:
             for block in message["content"]:
                 texts = [block, *block.get("content", [])]
                 assert all(part["text"].strip() for part in texts if "text" in part)
-    [result, *_] = service.requests[1]["messages"][2]["content"]
+    [result] = service.requests[1]["messages"][-1]["content"]
     assert (result["type"], result["content"][0]["text"]) == ("tool_result", "(no output)")
 
 

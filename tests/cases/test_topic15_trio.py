@@ -78,10 +78,12 @@ async def test_B160_two_failures_at_once_are_one_and_a_note() -> None:
     assert_settled(recorder)
 
 
-def test_B160_a_log_in_a_missing_directory_is_a_plain_error(tmp_path: Path) -> None:
-    """Opening a log where there is no directory raises what `open` raises, bare."""
-    with pytest.raises(FileNotFoundError):
-        SessionLog(tmp_path / "missing" / "talk.jsonl")
+def test_B160_a_log_where_none_can_be_is_a_plain_error(tmp_path: Path) -> None:
+    """Opening a log below what is no directory raises the operating system's own error, bare."""
+    (tmp_path / "file").write_text("no directory")
+    with pytest.raises(OSError, match="file") as caught:
+        SessionLog(tmp_path / "file" / "talk.jsonl")
+    assert not isinstance(caught.value, BaseExceptionGroup)
 
 
 async def test_B160_what_a_provider_raises_on_entry_stays_plain() -> None:
@@ -344,7 +346,9 @@ def is_alive(pid: int) -> bool:
 
 @pytest.mark.parametrize("child", [False, True], ids=["in the main task", "in a child task"])
 def test_B168_one_ctrl_c_settles_the_run_and_leaves_bare(tmp_path: Path, child: bool) -> None:
-    """One SIGINT: the child process is gone, the call is answered, the log is lawful, KeyboardInterrupt leaves alone."""
+    """One SIGINT: the child process is gone, the call is answered, the log is lawful, KeyboardInterrupt leaves
+    alone.
+    """
     process, log, pid = start(tmp_path, slow=False, grace=5, child=child)
     began = time.monotonic()
     process.send_signal(signal.SIGINT)

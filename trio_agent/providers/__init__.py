@@ -13,17 +13,23 @@ if TYPE_CHECKING:
     from ._anthropic import Anthropic as Anthropic
     from ._bounds import Bounds as Bounds
     from ._bounds import Timeouts as Timeouts
+    from ._grammar_tools import GrammarTools as GrammarTools
     from ._keys import Secret as Secret
     from ._local import Local as Local
+    from ._local_model import LocalModelError as LocalModelError
     from ._openai_chat import OpenAIChat as OpenAIChat
     from ._openai_chat_dialect import ChatDialect as ChatDialect
+    from ._openai_responses import OpenAIResponses as OpenAIResponses
 
 _HOMES = {
     "Anthropic": "_anthropic",
     "Bounds": "_bounds",
     "ChatDialect": "_openai_chat_dialect",
+    "GrammarTools": "_grammar_tools",
     "Local": "_local",
+    "LocalModelError": "_local_model",
     "OpenAIChat": "_openai_chat",
+    "OpenAIResponses": "_openai_responses",
     "Secret": "_keys",
     "Timeouts": "_bounds",
 }

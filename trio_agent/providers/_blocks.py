@@ -72,7 +72,7 @@ class Blocks:
     """Opens the blocks of one answer. Raises `ProviderError("protocol", …)` for more than the bounds allow."""
 
     def __init__(self, bounds: Bounds, names: ToolNames, chunks: list[Chunk]) -> None:
-        self._bounds = bounds
+        self.bounds = bounds
         self._names = names
         self._chunks = chunks
         self.count = 0
@@ -91,16 +91,16 @@ class Blocks:
         """A call of the tool that has this name on the wire. An empty id is replaced by the kernel."""
         if not name:
             raise ProviderError("protocol", "the server sent a tool call without a name")
-        if self.calls >= self._bounds.calls:
-            raise ProviderError("protocol", f"the server sent more than {self._bounds.calls} tool calls in one answer")
+        if self.calls >= self.bounds.calls:
+            raise ProviderError("protocol", f"the server sent more than {self.bounds.calls} tool calls in one answer")
         self.calls += 1
-        block = CallBlock(self._next(), self._chunks, self._bounds)
+        block = CallBlock(self._next(), self._chunks, self.bounds)
         self._chunks.append(ToolCallStart(block.index, call_id or None, self._names.own(name)))
         return block
 
     def _next(self) -> int:
-        if self.count >= self._bounds.blocks:
-            raise ProviderError("protocol", f"the server sent more than {self._bounds.blocks} blocks in one answer")
+        if self.count >= self.bounds.blocks:
+            raise ProviderError("protocol", f"the server sent more than {self.bounds.blocks} blocks in one answer")
         self.count += 1
         return self.count - 1
 

@@ -145,7 +145,7 @@ async def _chat(url: str, key: str) -> AsyncGenerator[Provider]:
     It keeps no connection either: the server closes each behind a streamed answer, and a request that comes just then
     would be lost.
     """
-    import httpx
+    import httpx  # noqa: ASYNC127  # either is accepted; httpx is the declared dependency
 
     client = httpx.AsyncClient(trust_env=False, verify=False, limits=httpx.Limits(max_keepalive_connections=0))
     try:

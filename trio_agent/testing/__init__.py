@@ -1,5 +1,12 @@
 """For those who test their own agents, tools and hooks, or another kernel. Public names, re-exported; no code."""
 
+from ._checkpoints import KINDS as KINDS
+from ._checkpoints import CheckpointExploration as CheckpointExploration
+from ._checkpoints import Checkpoints as Checkpoints
+from ._checkpoints import Disturbance as Disturbance
+from ._checkpoints import Place as Place
+from ._checkpoints import Planted as Planted
+from ._checkpoints import every_checkpoint as every_checkpoint
 from ._conductor import Choose as Choose
 from ._conductor import Conductor as Conductor
 from ._conductor import Exploration as Exploration
@@ -8,7 +15,20 @@ from ._judge import LifecycleViolation as LifecycleViolation
 from ._judge import TraceChecker as TraceChecker
 from ._judge import check_trace as check_trace
 from ._judge_walk import Violation as Violation
+from ._model import Model as Model
+from ._model import ModelMismatch as ModelMismatch
 from ._render import render as render
+from ._scenario import Call as Call
+from ._scenario import Hook as Hook
+from ._scenario import Moment as Moment
+from ._scenario import Response as Response
+from ._scenario import Scenario as Scenario
+from ._scenario import script as script
+from ._scenario_clock import Hang as Hang
+from ._scenario_clock import run_virtually as run_virtually
+from ._scenario_play import Stage as Stage
+from ._scenario_play import play as play
+from ._scenario_sweep import sweep as sweep
 from ._scripted import Reply as Reply
 from ._scripted import ScriptedProvider as ScriptedProvider
 from ._scripted import Step as Step

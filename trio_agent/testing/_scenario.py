@@ -113,7 +113,7 @@ class Call(_Script):
 
 
 @attrs.frozen(repr=False)
-class Reply(_Script):
+class Response(_Script):
     """What the provider does for one request.
 
     `fails` happens before the first chunk, in the stream (behind the text, before the calls) or after everything but the
@@ -154,7 +154,7 @@ class Moment(_Script):
 class Scenario(_Script):
     """One example. Requests beyond `replies` get a plain answer. All times in virtual seconds."""
 
-    replies: tuple[Reply, ...] = ()
+    replies: tuple[Response, ...] = ()
     moments: tuple[Moment, ...] = ()
     hooks: tuple[Hook, ...] = ()
     steered: tuple[str, ...] = ()  # while idle
@@ -182,7 +182,7 @@ def script(scenario: Scenario, *, seed: int = 0, disturbance: object = None) -> 
     told = [f"seed={seed}"] if seed else []
     told += [f"disturbance={disturbance!r}"] if disturbance is not None else []
     arguments = ", ".join(["scenario", *told])
-    names = [name for name in ("Call", "Hook", "Moment", "Reply") if f"{name}(" in shown]
+    names = [name for name in ("Call", "Hook", "Moment", "Response") if f"{name}(" in shown]
     names += ["Disturbance"] if disturbance is not None else []
     imports = ", ".join(sorted([*names, "Scenario", "play"]))
     return (

@@ -123,7 +123,8 @@ def _part_of_line(text: io.TextIOWrapper, line: str, number: int, start: int) ->
         line = _line(text) or ""
     piece = (line + ("" if _is_whole(line) else text.readline(_SHOWN)))[start - passed :]
     if len(piece) <= _SHOWN:
-        return piece or f"(line {number} has fewer than {start + 1} characters)"
+        more = f"[go on with offset {number + 1}]" if piece.endswith("\n") and text.read(1) else ""
+        return piece + more or f"(line {number} has fewer than {start + 1} characters)"
     piece = piece[:_SHOWN]
     after = start + len(piece) + 1
     return f"{piece}\n[a part of line {number}, which is long; go on with offset {number}, column {after}]"
