@@ -50,7 +50,9 @@ def install_node(peer: str) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     manifest = {"private": True, "type": "module", "dependencies": NODE_PEERS[peer]}
     (folder / "package.json").write_text(json.dumps(manifest, indent=2), "utf-8")
-    subprocess.run(["npm", "install", "--silent", "--no-audit", "--no-fund", "--ignore-scripts"], cwd=folder, check=True)
+    subprocess.run(
+        ["npm", "install", "--silent", "--no-audit", "--no-fund", "--ignore-scripts"], cwd=folder, check=True
+    )
 
 
 def main() -> None:

@@ -47,14 +47,18 @@ SCENARIOS: dict[str, Scenario] = {
     "length without calls": Scenario((Response(("so",), ends="length"),)),
     "tool_use without calls": Scenario((Response(("so",), ends="tool_use"),)),
     "ids missing": Scenario((Response(calls=(Call(), Call()), ids="missing"), DONE)),
-    "ids repeated": Scenario((Response(calls=(Call(), Call()), ids="repeated"), Response(calls=(Call(),), ids="repeated"))),
+    "ids repeated": Scenario(
+        (Response(calls=(Call(), Call()), ids="repeated"), Response(calls=(Call(),), ids="repeated"))
+    ),
     "a tool that aborts its run": Scenario(calling(Call("aborts"), Call("returns", 1.0))),
     "a tool that steers": Scenario(calling(Call("steers"), Call("steers"))),
     "max_parallel_tools": Scenario(calling(Call("returns", 1.0), Call("updates"), Call()), max_parallel_tools=1),
     # Provider
     "a failure before the stream": Scenario((Response(fails="authentication"),)),
     "a failure in the stream": Scenario((Response(("he",), fails="invalid_request", where="in"),)),
-    "a failure after the stream": Scenario((Response(("he",), calls=(Call(),), fails="content_filter", where="after"),)),
+    "a failure after the stream": Scenario(
+        (Response(("he",), calls=(Call(),), fails="content_filter", where="after"),)
+    ),
     "a bug of the provider": Scenario((Response(("he",), fails="bug", where="in"),)),
     "a bug behind the end marker": Scenario((Response(("he",), calls=(Call(),), fails="bug", where="after"), DONE)),
     "chunks behind the end marker": Scenario((Response(("he",), fails="more", where="after"),)),
@@ -64,8 +68,12 @@ SCENARIOS: dict[str, Scenario] = {
     "a stall before the stream": Scenario((Response(fails="stall"),), abort_after=5),
     "a stall in the stream": Scenario((Response(("he",), fails="stall", where="in"),), cancel_after=5),
     "a provider that swallows Cancelled": Scenario((Response(("he",), fails="swallow", where="in"),), abort_after=5),
-    "a provider that swallows an outer cancel": Scenario((Response(("he",), fails="swallow", where="in"),), cancel_after=5),
-    "a provider that makes an error of Cancelled": Scenario((Response(("he",), fails="hurt", where="in"),), cancel_after=5),
+    "a provider that swallows an outer cancel": Scenario(
+        (Response(("he",), fails="swallow", where="in"),), cancel_after=5
+    ),
+    "a provider that makes an error of Cancelled": Scenario(
+        (Response(("he",), fails="hurt", where="in"),), cancel_after=5
+    ),
     "a provider without a checkpoint": Scenario((Response(("a",) * 5, calls=(Call(),), checkpoints=False), DONE)),
     "more chunks than the run takes at once": Scenario((Response(("a",) * 130, checkpoints=False),)),
     # Retries and compactions
@@ -75,7 +83,9 @@ SCENARIOS: dict[str, Scenario] = {
     "retries used up": Scenario((Response(("he",), fails="timeout", where="in"),) * 3, max_attempts=2),
     "a compaction at the threshold": Scenario((TWO, TWO, DONE), compaction="works", compacts_at=3),
     "a compaction behind an overflow": Scenario((TWO, Response(fails="context_overflow"), DONE), compaction="works"),
-    "an overflow in the stream": Scenario((TWO, Response(("he",), fails="context_overflow", where="in")), compaction="works"),
+    "an overflow in the stream": Scenario(
+        (TWO, Response(("he",), fails="context_overflow", where="in")), compaction="works"
+    ),
     "a compaction that fails": Scenario((TWO, DONE), compaction="raises", compacts_at=3),
     "an overflow whose compaction fails": Scenario((Response(fails="context_overflow"),), compaction="raises"),
     "a compaction that hangs": Scenario((TWO, DONE), compaction="hangs", compacts_at=3, abort_after=5),

@@ -157,8 +157,8 @@ async def per_unit(unit: str, small: int, large: int) -> tuple[float, float, flo
     ("unit", "small", "large", "calls", "steps", "tasks"),
     [
         ("delta", 640, 6400, 8, 0.04, 0),
-        ("turn", 20, 120, 264, 5, 0),
-        ("call", 20, 120, 119, 3.1, 1),
+        ("turn", 20, 120, 256, 5, 2),
+        ("call", 20, 120, 114, 2.1, 1),
     ],
 )
 async def test_a_unit_of_work_costs_no_more_than_this(
@@ -175,7 +175,7 @@ async def test_a_short_run_costs_no_more_than_this() -> None:
     """A run of five turns, with all that it takes to begin and to end."""
     await counts("turn", 5)
     calls, steps, tasks = await counts("turn", 5)
-    assert (calls <= 1280, steps <= 28, tasks <= 3) == (True, True, True), (calls, steps, tasks)
+    assert (calls <= 1235, steps <= 26, tasks <= 10) == (True, True, True), (calls, steps, tasks)
 
 
 async def test_a_run_costs_the_same_among_many() -> None:
@@ -261,7 +261,9 @@ async def test_the_state_costs_the_same_however_long_the_history() -> None:
             return calls.count, tracemalloc.get_traced_memory()[1] - before
 
     cost(3)
-    assert cost(6000) == cost(3)
+    (calls, memory), (few, little) = cost(6000), cost(3)
+    assert calls == few
+    assert memory <= little + 100  # a number that is no small one
 
 
 @contextmanager

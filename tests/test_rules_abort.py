@@ -512,6 +512,40 @@ async def test_A2_a_tool_that_had_been_spawned_but_not_begun_never_runs_a_line()
     assert_settled(recorder)
 
 
+@pytest.mark.parametrize("who", ["tool", "provider", "hook"])
+async def test_A2_the_run_is_closed_after_its_work_has_ended(who: str) -> None:
+    """Nothing of the closing is told before the work that was cut off has cleaned up: a file that it wrote is whole."""
+    order: list[str] = []
+
+    async def cleans_up(*_: Any) -> Any:
+        try:
+            await trio.sleep_forever()
+        finally:
+            with trio.CancelScope(shield=True):
+                await trio.sleep(1)
+            order.append("cleaned up")
+
+    @tool
+    async def writes() -> str:
+        """Write."""
+        await cleans_up()
+        return "never"
+
+    agent, recorder = make_agent(
+        cleans_up if who == "provider" else ScriptedProvider(_call("writes")),
+        tools=[writes],
+        hooks=Hooks(before_tool_call=cleans_up) if who == "hook" else None,
+    )
+    async with running(agent):
+        await trio.sleep(5)
+        agent.subscribe(lambda event: order.append(event.type))
+        agent.abort()
+    assert order[0] == "cleaned up"
+    assert order[-1] == "agent_end"
+    assert recorder.events[-1].time == 6
+    assert_settled(recorder)
+
+
 async def test_A2_an_abort_during_the_delivery_of_agent_end_changes_no_outcome() -> None:
     """While `agent_end` is delivered the outcome stands; the abort only bounds what subscribers still take."""
     agent, recorder = make_agent(ScriptedProvider(["ok", finish()]), grace=GRACE)
@@ -1068,6 +1102,47 @@ def test_A5_an_outside_cancellation_is_known_for_one_in_whatever_order_the_tasks
         assert_settled(tour.recorder)
 
 
+@pytest.mark.parametrize("how", ["raises", "returns"])
+@pytest.mark.parametrize("who", ["provider", "should_stop_after_turn"])
+def test_A5_work_that_makes_something_else_of_an_outside_cancellation_is_not_the_cause(who: str, how: str) -> None:
+    """Work that turns its `Cancelled` into a failure, or swallows it: the run ends `aborted`, in whatever order tasks run."""
+    for seed in range(20):
+        cancel = trio.CancelScope()
+
+        async def works(*_: Any) -> Any:
+            try:
+                await trio.sleep_forever()
+            except trio.Cancelled:
+                if how == "raises":
+                    raise ValueError("cleaning up failed") from None
+
+        async def provider(request: ModelRequest, send: Send) -> None:
+            await send(TextDelta(0, "ok"))
+            if who == "provider":
+                await works()
+            else:
+                await send(Finish("stop"))
+
+        agent, recorder = make_agent(provider, hooks=Hooks(should_stop_after_turn=works) if who != "provider" else None)
+
+        async def main(agent: Agent = agent, cancel: trio.CancelScope = cancel) -> None:
+            async with trio.open_nursery() as nursery:
+
+                async def from_beside() -> None:
+                    await trio.testing.wait_all_tasks_blocked()
+                    cancel.cancel()
+
+                nursery.start_soon(from_beside)
+                with cancel:
+                    await agent.prompt("go")
+
+        with deterministic(seed):
+            trio_run(main)
+        assert cancel.cancelled_caught
+        assert recorder.lines[-1] == "agent_end aborted cancelled"
+        assert_settled(recorder)
+
+
 @pytest.mark.parametrize("entry", ["prompt", "resume", "stream"])
 async def test_A5_in_a_scope_that_is_cancelled_already_no_event_is_told(entry: str) -> None:
     """`prompt()`, `resume()` and `stream()` in a cancelled scope raise `Cancelled` and tell nothing."""
@@ -1163,6 +1238,45 @@ async def test_A5_a_cancellation_goes_to_the_scope_that_asked_for_it_and_no_furt
             await agent.prompt("hi")
         await trio.lowlevel.checkpoint()
     assert (outer.cancelled_caught, middle.cancelled_caught, inner.cancelled_caught) == (False, True, False)
+    assert_settled(recorder)
+
+
+async def test_A5_a_scope_that_a_tool_left_open_reaches_no_later_call() -> None:
+    """A scope that a tool entered and never left is cancelled later: nobody else's work is cut by that."""
+    left_open = trio.CancelScope()
+
+    @tool
+    async def leaves_it_open() -> str:
+        """Enter a scope by hand."""
+        left_open.__enter__()
+        return "returned"
+
+    @tool
+    async def works() -> str:
+        """Work while that scope is cancelled."""
+        left_open.cancel()
+        await trio.sleep(1)
+        return "worked"
+
+    script = ScriptedProvider(_call("leaves_it_open"), [call("c2", "works"), finish("tool_use")], ["done", finish()])
+    agent, recorder = make_agent(script, tools=[leaves_it_open, works])
+    result = await agent.prompt("go")
+    assert results_of(result) == ["returned", "worked"]
+    assert (result.outcome, result.text) == ("completed", "done")
+    assert_settled(recorder)
+
+
+async def test_F1_a_scope_that_a_provider_left_open_raises_nothing_out_of_the_run() -> None:
+    """A provider that enters a scope and never leaves it may fail its run, but no exception leaves `prompt()`."""
+
+    async def provider(request: ModelRequest, send: Send) -> None:
+        await send(TextDelta(0, "ok"))
+        await send(Finish("stop"))
+        trio.CancelScope().__enter__()
+
+    agent, recorder = make_agent(provider)
+    result = await agent.prompt("go")
+    assert result.outcome in ("completed", "error")
     assert_settled(recorder)
 
 

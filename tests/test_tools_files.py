@@ -357,7 +357,7 @@ async def test_a_search_is_bounded_and_ends_with_its_run(root: Path, tools: tupl
 # Stress, races, kills
 
 
-@pytest.mark.parametrize("rounds", [3, pytest.param(40, marks=pytest.mark.exhaustive)])
+@pytest.mark.parametrize("rounds", [3, pytest.param(20, marks=pytest.mark.exhaustive)])
 async def test_stress_of_parallel_edits(tmp_path: Path, rounds: int) -> None:
     """200 parallel edits of 5 files under 4 spellings, cut off by an abort at some moment: every edit that reported
     success is in its file, none that reported another outcome is, and no file is torn."""
@@ -470,6 +470,60 @@ async def test_races_between_check_and_use_lead_nowhere(root: Path, tools: tuple
     assert read > 0
     assert os.listdir(swapping) == ["file"]
     assert (swapping / "file").read_text() == "secret"
+
+
+@pytest.mark.parametrize("look", ["readlink", "stat"])
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [
+        ("read_file", {"path": "inside/file"}),
+        ("edit_file", {"path": "inside/file", "edits": [{"old_text": "secret", "new_text": "broken"}]}),
+        ("write_file", {"path": "inside/new", "content": "made"}),
+        ("list_dir", {"path": "inside/deep"}),
+        ("find_files", {"path": "inside/deep", "pattern": "*"}),
+        ("grep", {"path": "inside/file", "pattern": "secret"}),
+        ("grep", {"path": "inside/deep", "pattern": "secret"}),
+    ],
+)
+async def test_a_swap_right_after_the_look_leads_nowhere(
+    root: Path,
+    tools: tuple[Tool, ...],
+    look: str,
+    name: str,
+    arguments: dict[str, Any],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """At the worst moment, between the look at a step and its use, the step becomes a link to the outside: no tool
+    reads, lists, changes or makes anything there. Fails without O_NOFOLLOW, for each step."""
+    outside = root.parent / "outside"
+    (outside / "deep").mkdir(parents=True)
+    (root / "inside/deep").mkdir(parents=True)
+    for place in (outside / "file", outside / "deep/treasure"):
+        place.write_text("secret")
+    (root / "inside/file").write_text("public")
+    step = "inside" if look == "readlink" else Path(arguments["path"]).name
+    victim = root / "inside" if look == "readlink" else root / arguments["path"]
+    target = outside if look == "readlink" else outside / step
+    original = getattr(os, look)
+    swapped: list[str] = []
+
+    def look_then_swap(path: Any, *args: Any, **more: Any) -> Any:
+        try:
+            return original(path, *args, **more)
+        finally:
+            if path == step and "dir_fd" in more and not swapped:
+                swapped.append(path)
+                if victim.exists():
+                    os.rename(victim, root / "kept")
+                os.symlink(target, victim)
+
+    monkeypatch.setattr(os, look, look_then_swap)
+    result = await run_call(tools, name, **arguments)
+    monkeypatch.undo()
+    assert "secret" not in result.text.replace("'secret'", "")
+    assert "treasure" not in result.text
+    assert sorted(os.listdir(outside)) == ["deep", "file"]
+    assert (outside / "file").read_text() == (outside / "deep/treasure").read_text() == "secret"
 
 
 def kill_in_a_loop(folder: Path, rounds: int) -> str:

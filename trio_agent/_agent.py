@@ -183,6 +183,7 @@ class Agent:
     @trio.lowlevel.enable_ki_protection
     def _reset(self, run: Run, runs: _Runs) -> None:
         """P4: idle, whatever happened. Sync, so that a second Ctrl-C cannot leave it half done."""
+        run.let_go()
         here = runs.get(run.origin.task, [])
         if run in here:
             here.remove(run)

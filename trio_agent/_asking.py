@@ -215,14 +215,15 @@ class Answer:
         assembly = Assembly(conversation.call_ids, model=request.model, provider=asking.provider_name)
         host.assembly = None
         conversation.start_streaming()
-        job = host.jobs.start("provider", asking.provider, request, stream.send, lane=host.jobs.scoped)
+        scope = trio.CancelScope()
+        job = host.jobs.start("provider", asking.provider, request, stream.send, scope=scope)
         failure: Exception | None = None
         while not (job.done and not stream.chunks):
             if not stream.chunks:
                 await host.look()
             failure = await self._tell(stream.take(), assembly)
             if failure is not None:
-                job.cancel()
+                scope.cancel()
                 await self._ended(job)
                 if job.failure is not None:
                     host.later_failure("the provider failed behind its unusable stream", job.failure)
@@ -240,12 +241,16 @@ class Answer:
                 delta = assembly.fold(chunk)
             except ProviderError as exc:
                 return exc
+            except TypeError as exc:
+                return ProviderError("protocol", f"a chunk holds values of a wrong type: {exc}")
             if host.assembly is None:
                 await self._start(assembly)
             if delta is None:
                 host.conversation.shown = len(assembly)
             else:
-                await host.emit(message_update(delta, time=host.time(), view=assembly, length=len(assembly.log)))
+                length = len(assembly.log)
+                update = message_update(delta, time=host.time(), view=assembly, length=length)  # pyright: ignore[reportCallIssue]  # attrs drops the underscore
+                await host.emit(update)
         return None
 
     async def _start(self, assembly: Assembly) -> None:

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Final, TypeAlias
 
+import attrs
+
 from ._chunks import (
     BlockEnd,
     Chunk,
@@ -31,6 +33,7 @@ from ._messages import (
     AssistantMessage,
     StopReason,
     Thinking,
+    Usage,
     assistant_message,
     quick_text,
     tool_call,
@@ -40,6 +43,7 @@ _Kind: TypeAlias = type[TextDelta] | type[ThinkingDelta] | type[ToolCallStart] |
 _Logged: TypeAlias = Delta | RedactedThinking | BlockEnd
 _Entry: TypeAlias = _Logged | ResponseInfo
 _TEXT: Final = (TextDelta, ThinkingDelta)
+_COUNTS: Final = tuple([field.name for field in attrs.fields(Usage)])
 _STOP_REASONS: Final[dict[str, StopReason]] = {"stop": "stop", "length": "length", "tool_use": "tool_use"}
 
 
@@ -89,7 +93,7 @@ class Assembly:
         if isinstance(chunk, _TEXT):
             kind = type(chunk)
             # One look-up also notices a chunk behind the end marker: test_a_chunk_behind_the_end_marker_is_an_error.
-            if self._open_kinds.get(chunk.index) is not kind:
+            if self._open_kinds.get(chunk.index) is not kind or type(chunk.index) is not int:
                 self._open(chunk.index, kind)
             text: object = chunk.text
             if type(text) is not str:
@@ -130,14 +134,19 @@ class Assembly:
         if isinstance(chunk, Finish):
             self._finish(chunk.stop_reason)
         elif isinstance(chunk, UsageReport):
-            self.usage = chunk.usage
+            self.usage = _checked_usage(chunk.usage)
         elif isinstance(chunk, BlockEnd):
             if chunk.signature is not None:
+                _require_text("signature", chunk.signature)
                 self._sign(chunk)
         elif isinstance(chunk, RedactedThinking):
+            _require_text("data", chunk.data)
             self._open(chunk.index, RedactedThinking)
             self.log.append(chunk)
         elif isinstance(chunk, ResponseInfo):
+            for name, value in (("id", chunk.id), ("model", chunk.model)):
+                if value is not None:
+                    _require_text(name, value)
             self.log.append(chunk)
         else:
             raise _broken(f"{type(chunk).__name__} is no chunk; see trio_agent's chunk classes")
@@ -153,6 +162,8 @@ class Assembly:
     def _open(self, index: int, kind: _Kind) -> None:
         if self.stop_reason is not None:
             raise _broken(f"a {kind.__name__} came behind the end marker")
+        if type(index) is not int:
+            raise _broken(f"a block is named by its index, an int, not by {index!r}")
         known = self._kinds.get(index)
         if known is kind and kind in (TextDelta, ThinkingDelta):
             return
@@ -205,7 +216,7 @@ class Assembly:
         parts: dict[int, list[_Logged]] = {}
         info: ResponseInfo | None = None
         for entry in self.log[:length]:
-            if type(entry) is ResponseInfo:
+            if isinstance(entry, ResponseInfo):
                 known = info or ResponseInfo(None, self.model)
                 info = ResponseInfo(entry.id or known.id, entry.model or known.model)
             else:
@@ -234,6 +245,22 @@ class Assembly:
             call_id, name = self._calls[index]
             return tool_call(call_id, name, arguments_text(None, text), signature)
         return quick_text(text, signature) if kind is TextDelta else Thinking(text, signature)
+
+
+def _require_text(name: str, value: object) -> None:
+    if type(value) is not str:
+        raise _broken(f"a chunk's {name} is text, not {type(value).__name__}")
+
+
+def _checked_usage(usage: object) -> Usage:
+    """A usage report whose counts can be added up."""
+    if not isinstance(usage, Usage):
+        raise _broken(f"a usage report carries a Usage, not {type(usage).__name__}")
+    for name in _COUNTS:
+        count = getattr(usage, name)
+        if count is not None and type(count) is not int:
+            raise _broken(f"the usage's {name} is a number of tokens or None, not {count!r}")
+    return usage
 
 
 def _broken(text: str) -> ProviderError:

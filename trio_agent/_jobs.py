@@ -7,7 +7,6 @@ Here lives what every child of a run has in common, whatever it does: it never b
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Coroutine
-from contextvars import copy_context
 from typing import Any, Generic, Protocol, TypeVar
 
 import trio
@@ -30,135 +29,60 @@ class Host(Protocol):
 
 
 class Job(Generic[T]):
-    """A piece of work: `done` once it has ended, with a value if `begun` and no `failure`."""
+    """A piece of work: `done` once its task is about to end, with a value if `begun` and no `failure`."""
 
-    __slots__ = ("args", "begun", "done", "failure", "fn", "name", "scope", "value")
+    __slots__ = ("begun", "done", "failure", "name", "scope", "value")
 
-    def __init__(self, name: str, fn: Callable[..., Awaitable[T]], args: tuple[Any, ...]) -> None:
+    def __init__(self, name: str, scope: trio.CancelScope | None) -> None:
         self.name = name
-        self.fn = fn
-        self.args = args
-        self.scope: trio.CancelScope | None = None
+        self.scope = scope
         self.begun = False
         self.done = False
         self.failure: Exception | None = None
         self.value: T | None = None
 
-    def cancel(self) -> None:
-        """End a job of a scoped lane."""
-        assert self.scope is not None, f"the job {self.name} has no scope of its own"
-        self.scope.cancel()
-
-
-class Lane:
-    """Child tasks that do one job after the other, and the idle ones among them.
-
-    Waking a task costs half of starting one, and with `scoped` jobs that can be cancelled one by one share their
-    scope too: together 9 us a turn. A job has its task to itself, and a copy of the context of whoever started it.
-    """
-
-    __slots__ = ("idle", "scoped")
-
-    def __init__(self, *, scoped: bool) -> None:
-        self.scoped = scoped
-        self.idle: list[_Worker] = []
-
-
-class _Worker:
-    __slots__ = ("_lane", "job", "scope", "task")
-
-    def __init__(self, lane: Lane | None, job: Job[Any]) -> None:
-        self._lane = lane
-        self.job: Job[Any] | None = job
-        self.scope: trio.CancelScope | None = None
-        self.task: trio.lowlevel.Task | None = None
-
-    def wake(self, job: Job[Any] | None) -> None:
-        """Give an idle worker its next job, or none, so that it ends. It has left the lane's idle ones."""
-        assert self.task is not None
-        if job is not None:
-            job.scope = self.scope
-            self.task.context = copy_context()
-            self.task.name = job.name
-        self.job = job
-        trio.lowlevel.reschedule(self.task)
-
-    async def next(self) -> Job[Any] | None:
-        """Be idle until there is another job. None where the worker's task is to end."""
-        lane = self._lane
-        self.job = None
-        if lane is None or (self.scope is not None and self.scope.cancel_called):
-            return None
-        self.task = trio.lowlevel.current_task()
-        lane.idle.append(self)
-        await trio.lowlevel.wait_task_rescheduled(self._abort)
-        return self.job
-
-    def _abort(self, _raise_cancel: Any) -> trio.lowlevel.Abort:
-        assert self._lane is not None
-        self._lane.idle.remove(self)
-        return trio.lowlevel.Abort.SUCCEEDED
-
 
 class Jobs:
     """The work under way in a run. `running` is empty when nothing of it is left.
 
-    Two lanes share tasks among jobs that leave nothing behind in them.
+    A task does one job and ends. Using it again would save 9 us a turn, and hand whatever scope a tool left open on to
+    the next call: test_A5_a_scope_that_a_tool_left_open_reaches_no_later_call.
     """
 
-    __slots__ = ("_host", "_mailbox", "_nursery", "running", "scoped", "shared")
+    __slots__ = ("_host", "_mailbox", "_nursery", "running")
 
     def __init__(self, nursery: trio.Nursery, host: Host, mailbox: Mailbox[Any]) -> None:
         self._nursery = nursery
         self._host = host
         self._mailbox = mailbox
         self.running: dict[Job[Any], None] = {}
-        self.shared = Lane(scoped=False)
-        self.scoped = Lane(scoped=True)
 
-    def start(self, name: str, fn: Callable[..., Awaitable[T]], *args: Any, lane: Lane | None = None) -> Job[T]:
-        """Run `await fn(*args)` in a child task, a new one without a lane. Sync: jobs begin later, in any order."""
-        job = Job(name, fn, args)
+    def start(
+        self, name: str, fn: Callable[..., Awaitable[T]], *args: Any, scope: trio.CancelScope | None = None
+    ) -> Job[T]:
+        """Run `await fn(*args)` in a child task, in `scope` if given. Sync: children begin later, in any order."""
+        job: Job[T] = Job(name, scope)
         self.running[job] = None
-        if lane is not None and lane.idle:
-            lane.idle.pop().wake(job)
-            return job
-        worker = _Worker(lane, job)
-        if lane is not None and lane.scoped:
-            worker.scope = job.scope = trio.CancelScope()
-            self._nursery.start_soon(self._work_in, worker.scope, worker, name=name)
-        else:
-            self._nursery.start_soon(self._work, worker, name=name)
+        self._nursery.start_soon(self._run, job, fn, args, name=name)
         return job
 
-    def close(self) -> None:
-        """Let the idle tasks end; nothing can be started any more."""
-        for lane in (self.shared, self.scoped):
-            while lane.idle:
-                lane.idle.pop().wake(None)
-
-    async def _work_in(self, scope: trio.CancelScope, worker: _Worker) -> None:
-        with scope:
-            await self._work(worker)
-
-    async def _work(self, worker: _Worker) -> None:
-        job = worker.job
-        while job is not None:
-            try:
-                if self._host.stopping:
-                    _discard(job.args)
-                else:
-                    job.begun = True
-                    job.value = await job.fn(*job.args)
-            except BaseException as exc:  # noqa: ASYNC103  # _caught raises what must go on
-                self._caught(job, exc)
-            finally:
-                job.done = True
-                del self.running[job]
-                self._mailbox.wake()
+    async def _run(self, job: Job[T], fn: Callable[..., Awaitable[T]], args: tuple[Any, ...]) -> None:
+        try:
             if self._host.stopping:
-                return
-            job = await worker.next()
+                _discard(args)
+            else:
+                job.begun = True
+                if job.scope is None:
+                    job.value = await fn(*args)
+                else:
+                    with job.scope:
+                        job.value = await fn(*args)
+        except BaseException as exc:  # noqa: ASYNC103  # _caught raises what must go on
+            self._caught(job, exc)
+        finally:
+            job.done = True
+            del self.running[job]
+            self._mailbox.wake()
 
     def _caught(self, job: Job[Any], exc: BaseException) -> None:
         """Record what went wrong; only cancellation goes on, to the scope that asked for it."""
@@ -171,8 +95,7 @@ class Jobs:
         if interrupt is not None:
             self._host.interrupted(interrupt)
             return
-        own = job.scope is not None and job.scope.cancel_called
-        if not own and not self._host.stopping:  # neither the job's own scope nor the run's abort: it is from outside
+        if not self._host.stopping:  # not the run's own abort, and a job's own scope has kept its own: from outside
             self._host.cancelled_outside()
         if rest is exc:
             raise exc
@@ -187,9 +110,12 @@ def _discard(args: tuple[Any, ...]) -> None:
 
 
 async def within(work: Any, seconds: float | None) -> Any:
-    """Await under a time-out, in seconds; None is none. Raises `TimeoutError`."""
+    """Await under a time-out, in seconds; None is none. Raises `TimeoutError`, even where it was swallowed inside."""
     if seconds is None:
         return await work
-    with trio.move_on_after(seconds):
-        return await work
-    raise TimeoutError(f"did not answer within {seconds:g} s")
+    value: Any = None
+    with trio.move_on_after(seconds) as scope:
+        value = await work
+    if scope.cancel_called:
+        raise TimeoutError(f"did not answer within {seconds:g} s")
+    return value

@@ -8,7 +8,7 @@ sequences are tuples, and JSON values are kept as text and decoded afresh at eve
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, ClassVar, Literal, TypeAlias
+from typing import Any, ClassVar, Literal, TypeAlias, cast
 
 import attrs
 
@@ -247,7 +247,7 @@ Message: TypeAlias = UserMessage | AssistantMessage | ToolResultMessage | Custom
 # a call's arguments as text that `arguments_text` has seen, details as JSON text.
 quick_text = quick(Text)
 assistant_message = quick(AssistantMessage)
-tool_call: Callable[[str, str, str, str | None], ToolCall] = quick(ToolCall)
-tool_result_message: Callable[[str, str, tuple[UserBlock, ...], bool, str | None], ToolResultMessage] = quick(
-    ToolResultMessage
+tool_call = cast("Callable[[str, str, str, str | None], ToolCall]", quick(ToolCall))
+tool_result_message = cast(
+    "Callable[[str, str, tuple[UserBlock, ...], bool, str | None], ToolResultMessage]", quick(ToolResultMessage)
 )

@@ -171,7 +171,6 @@ class Run:
         while not settled:
             settled = await self._settled()
         self._is_over = True
-        self.jobs.close()
         self._over.wake()  # both let tasks return: cancelling them would cost an exception each
 
     def _caught(self, exc: BaseException) -> None:
@@ -432,6 +431,7 @@ class Run:
 
     async def _close(self) -> None:
         await self._wait_for_jobs(0.5)
+        self.let_go()
         core = self.conversation.core
         for bare in closing_events(core, self):
             event = attrs.evolve(bare, time=self.time())
@@ -445,6 +445,11 @@ class Run:
         if self.jobs.running:
             names = ", ".join([job.name for job in self.jobs.running])
             logger.warning("the grace period is over and these still refuse to end: %s", names)
+
+    def let_go(self) -> None:
+        """Give back the files of calls that were cut off before they began. Sync, for a second Ctrl-C as well (P4)."""
+        if self._tool_phase is not None:
+            self._tool_phase.let_go()
 
     async def _wait_for_jobs(self, share: float) -> None:
         """Wait until every child has ended, within a share of what is left of the grace period (A4)."""
@@ -491,6 +496,8 @@ class Run:
         return RetryEnd(attempts, "aborted" if self.aborting else "failed")
 
     def compaction_end(self) -> CompactionEnd:
+        if not self.aborting:  # it failed with its run, and is not tried again before a turn has succeeded (F9)
+            self.conversation.compaction_spent = True
         return CompactionEnd("aborted" if self.aborting else "failed", error=self._required_cause().message)
 
     def agent_end(self) -> AgentEnd:

@@ -134,9 +134,7 @@ class CallRecord:
             self.settle(self.error(words.raised(self.call.name, str(exc))))
             host.mailbox.put(self)
             return
-        # A sync tool may leave its thread behind, and with it the task: test_a_lock_of_a_thread_left_behind_is_waited_for.
-        lane = host.jobs.shared if self._tool is not None and self._tool.is_async else None
-        host.jobs.start(f"tool {self.call.name}", self._live, lane=lane)
+        host.jobs.start(f"tool {self.call.name}", self._live)
 
     # The call's own task
 
@@ -209,6 +207,8 @@ class CallRecord:
     async def _body(self) -> object:
         assert self._tool is not None
         assert self._prepared is not None
+        if self._host.stopping:  # given its files or its slot in the same tick in which the run was stopped (A2)
+            await trio.lowlevel.checkpoint()  # raises: the abort scope is cancelled
         if self._tool.is_async:
             return await self._timed(self._invoke())
         self._thread = thread = ThreadCall(current_pool(), self._release_late)
@@ -329,6 +329,11 @@ class CallRecord:
     def _release(self) -> None:
         """Give back every lock, before anything is reported; a thread left behind keeps its own until it ends (T8)."""
         if self._thread is None or not self._thread.was_left_behind:
+            self._release_all()
+
+    def let_go(self) -> None:
+        """Give back what a call holds that was never begun: its task, which would have, did not run a line (P4)."""
+        if not self.begun:
             self._release_all()
 
     def _release_late(self) -> None:

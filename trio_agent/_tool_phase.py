@@ -90,6 +90,11 @@ class ToolPhase:
         record = self.records[call.id]
         return record.outcome or record.cut_off()
 
+    def let_go(self) -> None:
+        """Give back what calls hold that were never begun."""
+        for record in self.records.values():
+            record.let_go()
+
     async def _prepare(self, record: CallRecord) -> None:
         await self._host.emit(tool_execution_start(record.call, time=self._host.time()))
         refusal = words.cut_short() if self._cut_short else self._refusal(record)

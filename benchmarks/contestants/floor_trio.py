@@ -9,7 +9,7 @@ import trio
 
 from trio_agent import Finish, TextDelta, ToolCallDelta, ToolCallStart
 
-from ._work import AGENTS_TURNS, DELTA, Proof, main
+from ._work import AGENTS_TURNS, DELTA, Proof, add, main
 
 Subscriber = Callable[[tuple[str, Any]], Awaitable[None]]
 
@@ -135,9 +135,7 @@ async def fanout(size: int) -> Proof:
     total = Proof(units=size)
 
     async def one() -> None:
-        proof = await turns(AGENTS_TURNS)
-        for name in ("events", "deltas", "characters", "results_seen"):
-            setattr(total, name, getattr(total, name) + getattr(proof, name))
+        add(total, await turns(AGENTS_TURNS))
 
     async with trio.open_nursery() as nursery:
         for _ in range(size):
@@ -156,5 +154,28 @@ async def idle(size: int) -> Proof:
     return Proof(units=size)
 
 
+async def wire(size: int) -> Proof:
+    """Parsing alone: events by httpx-sse, JSON by msgspec."""
+    import httpx_sse
+    import msgspec
+
+    from ._wire import client, stream
+
+    proof = Proof(units=size)
+    async with (
+        client(stream(size)) as http,
+        httpx_sse.aconnect_sse(http, "POST", "https://api.openai.com/v1/chat/completions") as source,
+    ):
+        async for event in source.aiter_sse():
+            proof.events += 1
+            if event.data != "[DONE]":
+                for choice in msgspec.json.decode(event.data)["choices"]:
+                    proof.characters += len(choice["delta"].get("content") or "")
+    assert proof.characters > 10_000, proof
+    return proof
+
+
 if __name__ == "__main__":
-    main({"turns": turns, "deltas": deltas, "parallel": parallel, "fanout": fanout, "idle": idle})
+    main(
+        {"turns": turns, "deltas": deltas, "parallel": parallel, "fanout": fanout, "idle": idle, "wire": wire}, trio.run
+    )

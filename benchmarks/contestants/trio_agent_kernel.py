@@ -20,7 +20,7 @@ from trio_agent import (
     tool,
 )
 
-from ._work import AGENTS_TURNS, DELTA, Proof, main
+from ._work import AGENTS_TURNS, DELTA, Proof, add, main
 
 Send = Callable[[Any], Awaitable[None]]
 
@@ -119,9 +119,7 @@ async def fanout(size: int) -> Proof:
     total = Proof(units=size)
 
     async def one() -> None:
-        proof = await turns(AGENTS_TURNS)
-        for name in ("events", "deltas", "characters", "results_seen"):
-            setattr(total, name, getattr(total, name) + getattr(proof, name))
+        add(total, await turns(AGENTS_TURNS))
 
     async with trio.open_nursery() as nursery:
         for _ in range(size):
@@ -140,5 +138,22 @@ async def idle(size: int) -> Proof:
     return Proof(units=size)
 
 
+async def wire(size: int) -> Proof:
+    """A recorded stream through the adapter, the kernel and the subscriber."""
+    from trio_agent.providers import OpenAIChat
+
+    from ._wire import client, stream
+
+    subscriber = _Counting()
+    async with client(stream(size)) as http, OpenAIChat(client=http, api_key="none") as provider:
+        result = await _agent(provider, subscriber).prompt("go")
+    assert result.outcome == "completed", result
+    assert len(result.text) == subscriber.proof.characters > 10_000
+    subscriber.proof.units = size
+    return subscriber.proof
+
+
 if __name__ == "__main__":
-    main({"turns": turns, "deltas": deltas, "parallel": parallel, "fanout": fanout, "idle": idle})
+    main(
+        {"turns": turns, "deltas": deltas, "parallel": parallel, "fanout": fanout, "idle": idle, "wire": wire}, trio.run
+    )

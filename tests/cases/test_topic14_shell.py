@@ -27,8 +27,16 @@ pytestmark = [
 ]
 
 
-def running(*words: str) -> list[str]:
-    """The command lines of living processes that end with these words."""
+# Seconds that nobody else's sleep has, so that other test runs on this machine are not counted.
+MARK = f"1{os.getpid():08}"
+
+
+def marked(command: str) -> str:
+    return command.replace("@", MARK)
+
+
+def running(command: str) -> list[str]:
+    """The command lines of living processes that are this one."""
     found = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
@@ -37,13 +45,13 @@ def running(*words: str) -> list[str]:
                 state = (entry / "stat").read_text().rpartition(") ")[2][:1]
             except OSError:
                 continue
-            if state not in "ZX" and line in words:
+            if state not in "ZX" and line == marked(command):
                 found.append(line)
     return found
 
 
 async def run(root: Path, command: str, **more: Any) -> ToolResultMessage:
-    return await run_call([bash(root)], "bash", command=command, **more)
+    return await run_call([bash(root)], "bash", command=marked(command), **more)
 
 
 # B149
@@ -52,11 +60,11 @@ async def run(root: Path, command: str, **more: Any) -> ToolResultMessage:
 @pytest.mark.parametrize(
     "command",
     [
-        "echo up; sleep 57.1 & echo fin",
-        "echo up; sleep 57.1 >/dev/null & echo fin",
-        "echo up; setsid sleep 57.1 & echo fin",
-        "echo up; (setsid sh -c 'sleep 57.1; :' &) ; echo fin",
-        "echo up; nohup sleep 57.1 >/dev/null 2>&1 & disown; echo fin",
+        "echo up; sleep 57.@ & echo fin",
+        "echo up; sleep 57.@ >/dev/null & echo fin",
+        "echo up; setsid sleep 57.@ & echo fin",
+        "echo up; (setsid sh -c 'sleep 57.@; :' &) ; echo fin",
+        "echo up; nohup sleep 57.@ >/dev/null 2>&1 & disown; echo fin",
     ],
 )
 async def test_b149_a_background_child_holds_nobody_up(tmp_path: Path, command: str) -> None:
@@ -66,12 +74,12 @@ async def test_b149_a_background_child_holds_nobody_up(tmp_path: Path, command: 
     assert time.monotonic() - began < 2
     assert result.text.startswith("up\nfin\n[exit code 0; ")
     assert "left running were ended" in result.text
-    assert running("sleep 57.1") == []
+    assert running("sleep 57.@") == []
 
 
 async def test_b149_what_was_said_before_the_end_is_whole(tmp_path: Path) -> None:
     """Output written just before the exit is there to its last line."""
-    result = await run(tmp_path, "seq 1 20000 & wait; sleep 57.1 &")
+    result = await run(tmp_path, "seq 1 20000 & wait; sleep 57.@ &")
     assert "\n20000\n[exit code 0" in result.text
     assert result.details["size"] == sum(len(str(n)) + 1 for n in range(1, 20001))
     assert Path(result.details["file"]).read_text().split() == [str(n) for n in range(1, 20001)]
@@ -83,17 +91,17 @@ async def test_b149_what_was_said_before_the_end_is_whole(tmp_path: Path) -> Non
 async def test_b152_a_time_out_ends_grandchildren(tmp_path: Path) -> None:
     """The whole pipeline is gone when the result comes, which says so and has the output so far."""
     began = time.monotonic()
-    result = await run(tmp_path, "echo begun; bash -c 'bash -c \"sleep 61.1; echo x\" | cat'", timeout=1)
+    result = await run(tmp_path, "echo begun; bash -c 'bash -c \"sleep 61.@; echo x\" | cat'", timeout=1)
     assert time.monotonic() - began < 3
     assert result.is_error
     assert result.text.startswith("begun\n[timed out after 1 s")
-    assert running("sleep 61.1") == []
+    assert running("sleep 61.@") == []
 
 
 STUBBORN = (
-    "trap '' TERM; (trap '' TERM; sleep 62.1; sleep 62.1) & "
-    "(setsid sh -c \"trap '' TERM; sleep 62.1; :\" &); sleep 62.1"
-)
+    "trap '' TERM; (trap '' TERM; sleep 62.@; sleep 62.@) & "
+    "(setsid sh -c \"trap '' TERM; sleep 62.@; :\" &); sleep 62.@"
+).replace("@", MARK)
 
 
 async def test_b153_a_time_out_ends_who_ignores_it(tmp_path: Path) -> None:
@@ -101,7 +109,7 @@ async def test_b153_a_time_out_ends_who_ignores_it(tmp_path: Path) -> None:
     began = time.monotonic()
     result = await run_call([bash(tmp_path, grace=0.5)], "bash", command=STUBBORN, timeout=1)
     assert result.is_error
-    assert running("sleep 62.1") == []
+    assert running("sleep 62.@") == []
     assert time.monotonic() - began < 1 + 0.5 + 1
 
 
@@ -118,7 +126,7 @@ async def test_b153_an_abort_ends_who_ignores_it(tmp_path: Path) -> None:
             agent.abort("enough")
             await agent.wait_for_idle()
         assert trio.current_time() - began < 0.5 + 1
-        assert running("sleep 62.1") == []
+        assert running("sleep 62.@") == []
         assert "begun" in results_of(recorder)[0].text
         assert_settled(recorder)
 
@@ -128,7 +136,7 @@ import sys, trio
 from trio_agent import Agent
 from trio_agent.testing import ScriptedProvider, call, finish
 from trio_agent.tools import bash
-command = "setsid sleep 63.1 & echo up > up; sleep 63.1"
+command = "setsid sleep 63.@ & sleep 63.@"
 script = ScriptedProvider([call("c", "bash", {"command": command}), finish("tool_use")])
 agent = Agent(script, model="m", tools=[bash(".")])
 trio.run(agent.prompt, "x")
@@ -139,15 +147,16 @@ def test_b153_a_killed_kernel_takes_its_commands_along(tmp_path: Path) -> None:
     """When the process of the agent is killed, what its commands had started ends too."""
     root = Path(__file__).resolve().parent.parent.parent
     env = {**os.environ, "PYTHONPATH": str(root), "TMPDIR": str(tmp_path)}
-    with subprocess.Popen([sys.executable, "-c", _DYING], cwd=tmp_path, env=env) as dying:
+    with subprocess.Popen([sys.executable, "-c", marked(_DYING)], cwd=tmp_path, env=env) as dying:
         until = time.monotonic() + 20
-        while not (tmp_path / "up").exists() and time.monotonic() < until:
+        while len(running("sleep 63.@")) < 2 and time.monotonic() < until:
             time.sleep(0.02)
-        assert len(running("sleep 63.1")) == 2
+        count = len(running("sleep 63.@"))
         dying.kill()
-    while running("sleep 63.1") and time.monotonic() < until:
+    assert count == 2
+    while running("sleep 63.@") and time.monotonic() < until:
         time.sleep(0.02)
-    assert running("sleep 63.1") == []
+    assert running("sleep 63.@") == []
 
 
 # B155
@@ -205,7 +214,7 @@ def test_b157_a_flood_is_bounded(tmp_path: Path, command: str) -> None:
 async def test_b157_a_flood_is_aborted_promptly(tmp_path: Path) -> None:
     """Abort in the middle of a flood comes back at once."""
     agent, recorder = make_agent(
-        ScriptedProvider([call("c", "bash", {"command": "yes"}), finish("tool_use")]), tools=[bash(tmp_path)]
+        ScriptedProvider([call("c", "bash", {"command": marked("yes @")}), finish("tool_use")]), tools=[bash(tmp_path)]
     )
     async with trio.open_nursery() as nursery:
         nursery.start_soon(agent.prompt, "x")
@@ -215,7 +224,7 @@ async def test_b157_a_flood_is_aborted_promptly(tmp_path: Path) -> None:
         await agent.wait_for_idle()
     assert trio.current_time() - began < 1
     assert_settled(recorder)
-    assert running("yes") == []
+    assert running("yes @") == []
 
 
 # B158
@@ -318,10 +327,10 @@ async def test_the_shell_is_off_unless_asked_for(tmp_path: Path) -> None:
     """Without `allow_shell` there is no bash; a time-out beyond the bound is cut to it; nonsense is refused."""
     assert "bash" not in {tool.name for tool in coding_tools(tmp_path)}
     short = bash(tmp_path, longest_timeout=0.5, grace=0.2)
-    assert "timed out after 0.5 s" in (await run_call([short], "bash", command="sleep 64.1", timeout=1000)).text
+    assert "timed out after 0.5 s" in (await run_call([short], "bash", command=marked("sleep 64.@"), timeout=1000)).text
     assert (await run_call([short], "bash", command="true", timeout=-1)).is_error
     assert (await run_call([short], "bash", command="a\0b")).is_error
-    assert running("sleep 64.1") == []
+    assert running("sleep 64.@") == []
 
 
 async def test_a_lost_supervisor_is_said(tmp_path: Path) -> None:

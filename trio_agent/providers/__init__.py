@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from ._anthropic import Anthropic as Anthropic
     from ._bounds import Bounds as Bounds
     from ._bounds import Timeouts as Timeouts
+    from ._gemini import Gemini as Gemini
     from ._grammar_tools import GrammarTools as GrammarTools
     from ._keys import Secret as Secret
     from ._local import Local as Local
@@ -26,6 +27,7 @@ _HOMES = {
     "Bounds": "_bounds",
     "ChatDialect": "_openai_chat_dialect",
     "GrammarTools": "_grammar_tools",
+    "Gemini": "_gemini",
     "Local": "_local",
     "LocalModelError": "_local_model",
     "OpenAIChat": "_openai_chat",

@@ -43,6 +43,9 @@ class AnswerReader(ABC):
     @abstractmethod
     def close(self) -> None: ...
 
+    def stray(self, text: str) -> None:  # noqa: B027  # not abstract: most readers need not look
+        """What stood between the events and looks like JSON, told when the body is over. A reader may ignore it."""
+
 
 def decode_json(data: str | bytes) -> Any:
     """The JSON value. Lone surrogates are let through; raises `ValueError` for what is not JSON."""

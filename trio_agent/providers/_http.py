@@ -272,6 +272,8 @@ class _Relay:
         tail = decoder.close()
         if tail is not None and is_complete(tail.data):
             await self._read(lambda: reader.event(tail.event, tail.data))
+        if decoder.strays:
+            await self._read(lambda: reader.stray(b"\n".join(decoder.strays).decode("utf-8", "replace")))
 
     async def _read(self, read: Callable[[], None]) -> None:
         failure: ProviderError | None = None

@@ -160,23 +160,27 @@ class ResponsesReader(AnswerReader):
 
     def _take_output(self, output: list[dict[str, Any]]) -> None:
         """The whole output, once more: it completes what was told, and brings what was not told at all."""
-        told = {item.kind for item in self._items.values()}
-        for place, found in enumerate(output):
-            kind = text_of(found.get("type"))
-            known = self._known(place, found)
-            if known is None and (kind not in told or (kind == "function_call" and found.get("call_id"))):
-                known = self._items[object()] = item_of(self._blocks, found)
-            if known is not None:
-                known.complete(found)
+        told = [item.kind for item in self._items.values()]
+        kinds = [text_of(found.get("type")) for found in output]
+        new_calls = kinds.count("function_call") - told.count("function_call")
+        for place, (found, kind) in enumerate(zip(output, kinds, strict=True)):
+            item = self._named(found)
+            if item is None and (kind not in told or (kind == "function_call" and new_calls > 0)):
+                new_calls -= kind == "function_call"
+                item = self._items[object()] = item_of(self._blocks, found)
+            elif item is None:
+                item = self._items.get(place)
+            if item is not None and item.kind == kind:
+                item.complete(found)
             self._take_refusal(found)
 
-    def _known(self, place: int, found: dict[str, Any]) -> Item | None:
+    def _named(self, found: dict[str, Any]) -> Item | None:
+        """The item that the output at the end means, by its id or its call's."""
         call_id = text_of(found.get("call_id"))
         for item in self._items.values():
             if call_id and isinstance(item, CallItem) and item.call_id == call_id:
                 return item
-        item = self._items.get(place) or self._items.get(text_of(found.get("id")))
-        return item if item is not None and item.kind == found.get("type") else None
+        return self._items.get(text_of(found.get("id")))
 
     def _take_refusal(self, item: dict[str, Any]) -> None:
         if not self._refusal:

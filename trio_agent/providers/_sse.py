@@ -12,6 +12,8 @@ from httpx_sse._decoders import SSEDecoder
 from .._errors import ProviderError
 
 _BOM = b"\xef\xbb\xbf"
+_JSON_STARTS = frozenset(b'{}[]" \t')  # no field of an event begins so
+_MOST_STRAY_BYTES = 65536
 
 
 class EventDecoder:
@@ -19,10 +21,22 @@ class EventDecoder:
 
     Lines are split in bytes, where neither a character nor U+2028 can be mistaken for a line end, and
     decoded one by one; what is not UTF-8 becomes U+FFFD. Events without data (heartbeats, `retry`, `id`) are
-    left out. Raises `ProviderError("protocol", …)` for an event beyond `max_event` bytes.
+    left out. Lines that look like JSON and belong to no event are kept in `strays`, as far as there is room: some
+    servers break a stream off by writing their error into it. Raises `ProviderError("protocol", …)` for an event
+    beyond `max_event` bytes.
     """
 
-    __slots__ = ("_after_cr", "_decode", "_first", "_max_event", "_partial", "_pending", "_size")
+    __slots__ = (
+        "_after_cr",
+        "_decode",
+        "_first",
+        "_max_event",
+        "_partial",
+        "_pending",
+        "_room",
+        "_size",
+        "strays",
+    )
 
     def __init__(self, max_event: int) -> None:
         self._decode = SSEDecoder().decode
@@ -32,6 +46,8 @@ class EventDecoder:
         self._size = 0  # bytes of the complete lines of an event that is not complete
         self._after_cr = False
         self._first = True
+        self.strays: list[bytes] = []
+        self._room = _MOST_STRAY_BYTES  # for strays
 
     def feed(self, data: bytes) -> list[ServerSentEvent]:
         if self._after_cr or b"\r" in data:
@@ -84,6 +100,9 @@ class EventDecoder:
                 if size > max_event:
                     raise self._too_large()
                 decode(line.decode("utf-8", "replace"))
+                if line[0] in _JSON_STARTS and self._room > 0:
+                    self.strays.append(line)
+                    self._room -= len(line)
         self._size = size
         return events
 

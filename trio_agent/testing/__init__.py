@@ -26,8 +26,8 @@ from ._scenario import Scenario as Scenario
 from ._scenario import script as script
 from ._scenario_clock import Hang as Hang
 from ._scenario_clock import run_virtually as run_virtually
-from ._scenario_play import Stage as Stage
 from ._scenario_play import play as play
+from ._scenario_stage import Stage as Stage
 from ._scenario_sweep import sweep as sweep
 from ._scripted import Reply as Reply
 from ._scripted import ScriptedProvider as ScriptedProvider

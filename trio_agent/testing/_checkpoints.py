@@ -1,14 +1,15 @@
 """Runs a scenario once for each of its checkpoints, with something going wrong exactly there.
 
-Here live the counting of checkpoints, what may go wrong at one, and the search over all of them. What runs, and what has
-to hold behind it, is the caller's. A place is a step of a task: a checkpoint that is over, with the task about to go on.
+Here live the counting of checkpoints, what may go wrong at one, and the search over all of them. What runs, and what
+has to hold behind it, is the caller's. A place is a step of a task: a checkpoint that is over,
+with the task about to go on.
 """
 
 from __future__ import annotations
 
 import random
 import signal
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final, Literal, TypeAlias, get_args
 
@@ -36,7 +37,7 @@ class Disturbance:
 
     `abort` and `cancel` call what `Checkpoints.watching` was given, before the task goes on. `ctrl_c` is a signal as
     Trio delivers it, to the main task. `interrupt` (`KeyboardInterrupt`) and `error` (`Planted`) are raised in the
-    place itself.
+    place itself, if that is possible there.
     """
 
     kind: Kind
@@ -70,10 +71,10 @@ class Checkpoints(trio.abc.Instrument):
         self.places: list[Place] = []
         self.count = 0
         self.struck = False
-        self._is_watching = False
+        self._owner: trio.lowlevel.Task | None = None
         self._abort: Callable[[], object] = _nothing
         self._cancel: Callable[[], object] = _nothing
-        self._strike: Callable[[], object] = _nothing
+        self._strike: Callable[[Kind], object] = lambda _kind: None
 
     @contextmanager
     def watching(
@@ -81,26 +82,29 @@ class Checkpoints(trio.abc.Instrument):
         *,
         abort: Callable[[], object],
         cancel: Callable[[], object],
-        on_strike: Callable[[], object] = lambda: None,
-    ) -> Iterator[None]:
-        """Count, and disturb, only inside of this block. `on_strike` is called just before the disturbance."""
+        on_strike: Callable[[Kind], object] = lambda _kind: None,
+    ) -> Generator[None]:
+        """Count, and disturb, only inside of this block, in the task that enters it and all below.
+
+        `on_strike` is called just before the disturbance.
+        """
         self._abort, self._cancel, self._strike = abort, cancel, on_strike
-        self._is_watching = True
+        self._owner = trio.lowlevel.current_task()
         try:
             yield
         finally:
-            self._is_watching = False
+            self._owner = None
 
     @trio.lowlevel.enable_ki_protection
     def before_task_step(self, task: trio.lowlevel.Task) -> None:
-        if not self._is_watching or not _is_the_programs(task):
+        if self._owner is None or not _is_below(task, self._owner):
             return
         at, self.count = self.count, self.count + 1
         if self.disturbance is None:
             self.places.append(_place_of(task))
-        elif at == self.disturbance.place:
+        elif at == self.disturbance.place and _place_of(task).allows(self.disturbance.kind):
             self.struck = True
-            self._strike()
+            self._strike(self.disturbance.kind)
             self._disturb(self.disturbance.kind, task)
 
     def _disturb(self, kind: Kind, task: trio.lowlevel.Task) -> None:
@@ -125,15 +129,10 @@ def _throw(task: trio.lowlevel.Task, exc: BaseException) -> None:
     task._next_send = outcome.Error(exc)  # pyright: ignore[reportAttributeAccessIssue, reportPrivateUsage]
 
 
-def _is_the_programs(task: trio.lowlevel.Task) -> bool:
-    """Whether the task is below `trio.run`'s main task, and not one of Trio's own."""
-    while task.parent_nursery is not None:
-        task = task.parent_nursery.parent_task
-        if task.parent_nursery is None:
-            return False
-        if task.parent_nursery.parent_task.parent_nursery is None:
-            return True
-    return False
+def _is_below(task: trio.lowlevel.Task | None, owner: trio.lowlevel.Task | None) -> bool:
+    while task is not None and task is not owner:
+        task = task.parent_nursery.parent_task if task.parent_nursery is not None else None
+    return task is not None
 
 
 def _place_of(task: trio.lowlevel.Task) -> Place:
@@ -177,11 +176,11 @@ def every_checkpoint(
     sample: int | None = None,
     seed: int = 0,
 ) -> CheckpointExploration:
-    """Run a scenario undisturbed, then once for each of its checkpoints and each kind of disturbance that is possible there.
+    """Run a scenario undisturbed, then once for each checkpoint and each kind of disturbance that is possible there.
 
-    `run_once` gives the instrument to a `trio.run` of its own (`run_virtually` makes it deterministic), puts the watched
-    part into `watching`, and checks what has to hold. With `sample` only so many places of each kind are drawn, by
-    `seed`. What `run_once` raises carries a note that says which disturbance it was.
+    `run_once` gives the instrument to a `trio.run` of its own (`run_virtually` makes it deterministic), puts the part
+    to be watched into `watching`, and checks what has to hold. With `sample` only so many places of each kind are
+    drawn, by `seed`. What `run_once` raises carries a note that says which disturbance it was.
     """
     plain = Checkpoints()
     run_once(plain)

@@ -90,6 +90,8 @@ def _a_serial_call_is_a_barrier(
     if not memory.serial or event.tool_call_id not in memory.running or _unprepared(memory) is not None:
         return None
     at = memory.position[event.tool_call_id]
+    if isinstance(event, ToolExecutionEnd) and event.is_error and at == len(memory.calls) - 1:
+        return None  # perhaps refused in preparation, which is over only now: its end is no execution's (T1)
     alone = event.tool_name in memory.serial
     earlier = [
         call for call in memory.calls[:at] if call.id in memory.running and (alone or call.name in memory.serial)

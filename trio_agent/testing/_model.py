@@ -1,7 +1,8 @@
 """A sequential model of an agent: what its state must be behind each event.
 
-Here lives a second, plain account of history, queues, pending calls and the streaming message, made of nothing but the
-events and of what was queued. It is a subscriber, and compares at every event. The order of events is the judge's business.
+Here lives a second, plain account of history, queues, pending calls and the streaming message, made of nothing but
+the events and of what was queued. It is a subscriber, and compares at every event. The order of events is for the
+judge.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ class Model:
         self.parts: dict[int, str] = {}  # of the streaming message: what its updates said, by block
         self.streaming = False
         self.closing = False
+        self._has_left = False
         self._calls: set[int] = set()  # the blocks of it that are tool calls
         self.turn = 0
         self.phase = "idle"
@@ -78,6 +80,10 @@ class Model:
         self.follow_up.clear()
 
     # What is told
+
+    def leave(self) -> None:
+        """Compare no more: the trace is about to be cut short, as a second Ctrl-C does (F7)."""
+        self._has_left = True
 
     def __call__(self, event: Event) -> None:
         change = getattr(self, f"_{event.type}", None)
@@ -162,7 +168,8 @@ class Model:
         self.pending.append(event.tool_call_id)
 
     def _tool_execution_end(self, event: Any) -> None:
-        self.pending.remove(event.tool_call_id)
+        if event.tool_call_id in self.pending:
+            self.pending.remove(event.tool_call_id)
 
     def _retry_start(self, _event: Any) -> None:
         self.phase = "retry"
@@ -175,7 +182,7 @@ class Model:
 
     def _retract(self) -> None:
         """L6: an attempt that is retried leaves history."""
-        if self._failed_attempt:
+        if self._failed_attempt and self.history:
             self.history.pop()
             self.error_message = None
             self._failed_attempt = False
@@ -190,6 +197,8 @@ class Model:
             self._compare("L3: nothing streams", self.streaming, False)
 
     def _compare(self, what: str, shown: object, expected: object) -> None:
+        if self._has_left:
+            return
         if shown != expected and self.mismatch is None:
             self.mismatch = ModelMismatch(f"{what}: the agent has {shown!r}, and from the trace follows {expected!r}")
         if self.mismatch is not None:

@@ -1,7 +1,7 @@
 """What happens in one example, as data: replies, calls, what goes wrong, what is queued, and when.
 
-Here live frozen values that print as Python that makes them again. Playing them is in `_scenario_play.py`, drawing them in
-`strategies.py`, and what must come of them in `_model.py`.
+Here live frozen values that print as Python that makes them again. Playing them is in `_scenario_play.py`, drawing
+them in `strategies.py`, and what must come of them in `_scenario_expected.py`.
 """
 
 from __future__ import annotations
@@ -94,7 +94,8 @@ class _Script:
     """Prints only what differs from the default, so that a shrunk example is short."""
 
     def __repr__(self) -> str:
-        fields: Any = attrs.fields(type(self))  # type: ignore[misc]  # subclasses are attrs classes
+        kind: Any = type(self)
+        fields: Any = attrs.fields(kind)
         told = [
             f"{field.name}={getattr(self, field.name)!r}"
             for field in fields
@@ -116,9 +117,9 @@ class Call(_Script):
 class Response(_Script):
     """What the provider does for one request.
 
-    `fails` happens before the first chunk, in the stream (behind the text, before the calls) or after everything but the
-    end marker; "bug" and "more" with `where="after"` come behind the end marker. `ends` is the end marker; empty: what
-    fits. Without `checkpoints` the provider never waits.
+    `fails` happens before the first chunk, in the stream (behind the text, before the calls) or after everything but
+    the end marker; "bug" and "more" with `where="after"` come behind the end marker. `ends` is the end marker; empty:
+    what fits. Without `checkpoints` the provider never waits.
     """
 
     text: tuple[str, ...] = ()

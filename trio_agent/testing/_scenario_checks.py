@@ -1,6 +1,6 @@
 """What has to hold behind every scenario, whatever went wrong in it.
 
-Here live the invariants, one function each, over what `_scenario_play.py` left. None of them knows what the scenario was
+Here live the invariants, one function each, over the stage that was left. None of them knows what the scenario was
 about; what in particular must come of one is the prediction in `_model.py` and the business of a test.
 """
 
@@ -9,16 +9,22 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from .._events import AgentEnd, Event, MessageStart, ToolExecutionEnd, ToolExecutionStart
+import attrs
+
+from .._events import AgentEnd, AgentStart, Event, MessageStart, ToolExecutionEnd, ToolExecutionStart
 from .._json import loads
 from .._messages import AssistantMessage, Message, ToolResultMessage, UserMessage
 from ._judge import check_trace
-from ._scenario_play import Stage
+from ._scenario_expected import Expected, expected, told
+from ._scenario_stage import Stage
 
 
 def check_lawful(stage: Stage) -> None:
     """The judge has nothing to say, of this run's trace and of those of agents inside its tools."""
     model = stage.model
+    if stage.is_cut_short:
+        assert check_trace(stage.events) == []
+        return
     violations = check_trace(
         stage.events,
         complete=True,
@@ -48,6 +54,8 @@ def check_idle(stage: Stage) -> None:
 
 def check_sendable(stage: Stage) -> None:
     """F2: each call of a message that stands has exactly one result, directly behind it, in order."""
+    if stage.is_cut_short:
+        return  # the default convert_to_llm mends it
     awaited: list[str] = []
     for message in stage.agent.state.messages:
         if isinstance(message, ToolResultMessage):
@@ -67,6 +75,8 @@ def _calls_to_answer(message: Message) -> list[str]:
 
 def check_everybody_saw_it(stage: Stage) -> None:
     """L5, F3: every subscriber got every event, in the one order; a late one everything from then on."""
+    if stage.is_cut_short:
+        return
     for listener in stage.listeners[1:]:
         assert listener.events == stage.events, _first_difference(listener.events, stage.events)
     for listener in stage.late_listeners:
@@ -86,9 +96,9 @@ def check_result(stage: Stage) -> None:
     ends = [event for event in stage.events if isinstance(event, AgentEnd)]
     for exc in stage.raised:
         assert type(exc) is KeyboardInterrupt, f"F1, F7: {exc!r} left prompt()"
-    assert len(stage.raised) <= 1, f"F7: {stage.raised}"
+    assert len(stage.raised) <= stage.interrupts, f"F7: {stage.raised} of {stage.interrupts}"
     if stage.raised or stage.scope.cancelled_caught:
-        return
+        return  # there is no result
     assert stage.results, "prompt() gave nothing"
     result, end = stage.results[-1], ends[-1]
     assert (result.outcome, result.reason, result.usage) == (end.outcome, end.reason, end.usage)
@@ -110,7 +120,7 @@ def check_prompt_was_said(stage: Stage) -> None:
     """F1: what the user said is said once, in every run that began."""
     started = [event.message for event in stage.events if isinstance(event, MessageStart)]
     begun = sum(event.type == "agent_start" for event in stage.events)
-    if stage.scenario.entry != "resume":
+    if stage.scenario.entry != "resume" and not stage.is_cut_short:
         for message in stage.prompts[:begun]:
             said = sum(other is message for other in started)
             assert said == 1, f"F1: the prompt was said {said} times"
@@ -119,10 +129,12 @@ def check_prompt_was_said(stage: Stage) -> None:
 def check_queues(stage: Stage) -> None:
     """Q2: each queued message was said once, or waits, or was taken back."""
     model = stage.model
+    if stage.is_cut_short:
+        return
     for _, message in model.queued:
         places = (model.said, model.steering, model.follow_up, model.taken_back)
         count = sum(other is message for place in places for other in place)
-        assert count == 1, f"Q2: {message.content} is in {count} places"
+        assert count == 1, f"Q2: {message} is in {count} places"
     assert [id(m) for m in stage.agent.state.steering_queue] == [id(m) for m in model.steering]
 
 
@@ -152,6 +164,60 @@ def check_files(stage: Stage) -> None:
     assert declared == wanted, f"T8: written in the order {declared}, asked for in the order {wanted}"
 
 
+def check_expected(stage: Stage) -> None:
+    """What came is what the sequential reading of the scenario comes to, where there is one."""
+    wanted = None if stage.struck_at is not None else expected(stage.scenario)
+    if wanted is None:
+        return
+    shown = Expected(
+        told(stage.agent.state.messages),
+        [(result.outcome, result.reason) for result in stage.results],
+        [message.text for message in stage.agent.state.steering_queue if isinstance(message, UserMessage)],
+        [message.text for message in stage.agent.state.follow_up_queue if isinstance(message, UserMessage)],
+        stage.requests,
+        len(stage.bench.wrote),
+    )
+    for field in attrs.fields(Expected):
+        came, read = getattr(shown, field.name), getattr(wanted, field.name)
+        assert came == read, f"{field.name}: came {came}, and read in sequence it must be {read}"
+
+
+def check_disturbed(stage: Stage) -> None:
+    """What the rules say that the disturbance must come to, wherever it happened."""
+    if stage.struck_by == "abort":
+        _check_abort(stage)
+    elif stage.struck_by == "cancel":
+        assert stage.any_cancelled or stage.raised, "A5: the scope around prompt() did not get its cancellation"
+    elif stage.struck_by in ("ctrl_c", "interrupt"):
+        assert any(type(exc) is KeyboardInterrupt for exc in stage.raised), (
+            "F7: KeyboardInterrupt did not leave prompt()"
+        )
+
+
+def _check_abort(stage: Stage) -> None:
+    """A1, A2, F10: the run ends aborted, unless something else had decided before, or the run was not under way."""
+    outcome = _outcome_of_struck_run(stage)
+    if outcome is None or stage.struck_idle or _had_ended(stage) or stage.struck_decided:
+        return
+    assert outcome == "aborted", f"A2: the run ended {outcome} behind an abort"
+
+
+def _had_ended(stage: Stage) -> bool:
+    """Whether `agent_end` of the struck run had been told by then, or nothing of it yet."""
+    assert stage.struck_at is not None
+    return bool(stage.struck_at) and isinstance(stage.events[stage.struck_at - 1], AgentEnd)
+
+
+def _outcome_of_struck_run(stage: Stage) -> str | None:
+    """How the run ended in which the disturbance was; None if there was none."""
+    assert stage.struck_at is not None
+    events = stage.events
+    inside = stage.struck_at > 0 and not isinstance(events[stage.struck_at - 1], AgentEnd)
+    ends = [event for event in events[max(0, stage.struck_at - 1) :] if isinstance(event, AgentEnd)]
+    started = inside or any(isinstance(event, AgentStart) for event in events[stage.struck_at :])
+    return ends[0].outcome if started and ends else None
+
+
 CHECKS: Final[tuple[Callable[[Stage], object], ...]] = (
     check_lawful,
     check_idle,
@@ -163,6 +229,8 @@ CHECKS: Final[tuple[Callable[[Stage], object], ...]] = (
     check_queues,
     check_tools,
     check_files,
+    check_expected,
+    check_disturbed,
 )
 
 

@@ -6,7 +6,7 @@ way to make a schedule come again.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
@@ -34,23 +34,18 @@ def run_virtually(
 
     async def bounded() -> T:
         hang: list[Hang] = []
+        result: list[T] = []
+        failure: list[BaseException] = []
         async with trio.open_nursery() as nursery:
             nursery.start_soon(_watch, seconds, hang, nursery.cancel_scope, name="virtual deadline")
             try:
-                result = await main()
-            except BaseException as exc:
-                nursery.cancel_scope.cancel()
-                if hang:
-                    raise hang[0] from None
-                if isinstance(exc, trio.Cancelled):
-                    raise
-                failure: BaseException | None = exc
-            else:
-                nursery.cancel_scope.cancel()
-                if not hang:
-                    return result
-                failure = hang[0]
-        raise failure
+                result.append(await main())
+            except BaseException as exc:  # noqa: ASYNC103  # raised below, outside of the nursery: no group hides it
+                failure.append(exc)
+            nursery.cancel_scope.cancel()
+        for exc in (*hang, *failure):
+            raise exc
+        return result[0]
 
     with deterministic(seed):
         clock = trio.testing.MockClock(autojump_threshold=0)
@@ -58,9 +53,9 @@ def run_virtually(
 
 
 @contextmanager
-def deterministic(seed: int = 0) -> Iterator[None]:
+def deterministic(seed: int = 0) -> Generator[None]:
     """One seed, one schedule, for every `trio.run` in this block."""
-    run: Any = trio._core._run  # type: ignore[attr-defined]  # pyright: ignore
+    run: Any = trio._core._run  # pyright: ignore
     allowed, run._ALLOW_DETERMINISTIC_SCHEDULING = run._ALLOW_DETERMINISTIC_SCHEDULING, True
     state = run._r.getstate()
     run._r.seed(seed)

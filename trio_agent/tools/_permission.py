@@ -11,7 +11,7 @@ import json
 import os
 import posixpath
 import re
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Generator, Iterable
 from typing import Any, Final, TypeAlias, cast
 
 import trio
@@ -27,7 +27,7 @@ _READERS: Final = frozenset({"read_file", "list_dir", "find_files", "grep"})
 _SHOWN: Final = 4000
 # What makes one command several, or more than it seems. Blanks and quotes alone do not.
 _SHELL: Final = re.compile(r"[;&|<>`$(){}\\\n\r]")
-_RULE: Final = re.compile(r"([A-Za-z0-9_*-]+)(?:\((.*)\))?", re.DOTALL)
+_RULE: Final = re.compile(r"(\*|[A-Za-z0-9_-]+)(?:\((.*)\))?", re.DOTALL)
 
 
 def read_only(*more: str) -> Policy:
@@ -151,7 +151,7 @@ async def _answer(terminal: str | os.PathLike[str], question: str) -> str:
 
 
 @contextlib.contextmanager
-def _opened(terminal: str | os.PathLike[str]) -> Iterator[int]:
+def _opened(terminal: str | os.PathLike[str]) -> Generator[int]:
     descriptor = os.open(terminal, os.O_RDWR | os.O_NOCTTY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         if not os.isatty(descriptor):

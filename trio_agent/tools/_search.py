@@ -23,7 +23,8 @@ import trio
 
 from .. import Tool, tool
 from ._text import detect
-from ._workspace import Place, Workspace, WorkspacePath, as_workspace, kind_of, open_file, walk
+from ._walk import walk
+from ._workspace import Place, Workspace, WorkspacePath, as_workspace, kind_of, open_file
 from ._writing import TEMPORARY
 
 _LISTED: Final = 500

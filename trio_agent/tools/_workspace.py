@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
-from collections.abc import Generator, Iterator
+from collections.abc import Generator
 from pathlib import Path
 from typing import Final, NamedTuple, TypeAlias
 
@@ -18,7 +18,7 @@ WorkspacePath: TypeAlias = "str | os.PathLike[str] | Workspace"
 
 _LONGEST: Final = 4096
 _LINKS: Final = 40
-_FOLDER: Final = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOLLOW", 0) | os.O_CLOEXEC
+FOLDER: Final = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOLLOW", 0) | os.O_CLOEXEC
 
 
 class PathError(ValueError):
@@ -190,13 +190,13 @@ class _Walk:
 
     def _enter(self, name: str) -> None:
         try:
-            descriptor = os.open(name, _FOLDER, dir_fd=self._folder)
+            descriptor = os.open(name, FOLDER, dir_fd=self._folder)
         except FileNotFoundError:
             if not self._make:
                 raise FileNotFoundError(f"{self._path!r}: there is no {name!r} in {self._here('.').shown!r}") from None
             with contextlib.suppress(FileExistsError):
                 os.mkdir(name, dir_fd=self._folder)
-            descriptor = os.open(name, _FOLDER, dir_fd=self._folder)
+            descriptor = os.open(name, FOLDER, dir_fd=self._folder)
         except NotADirectoryError:
             raise NotADirectoryError(f"{self._path!r}: {self._here(name).shown!r} is no folder") from None
         self._folders.append((descriptor, name))
@@ -249,61 +249,3 @@ _KINDS: Final = (
     (stat.S_ISCHR, "device"),
     (stat.S_ISBLK, "device"),
 )
-
-
-class Found(NamedTuple):
-    """Something under a folder: its path from there, its folder's descriptor, its name, and what it is."""
-
-    path: str
-    folder: int
-    name: str
-    is_folder: bool
-    is_file: bool
-
-
-def walk(place: Place, skipped: frozenset[str] = frozenset()) -> Iterator[Found]:
-    """Everything under a folder, by name, links not followed; what may not be looked into is passed over.
-
-    A folder's own entries come before what is in its subfolders. Holds one descriptor for each level.
-    """
-    root = os.open(place.name, _FOLDER, dir_fd=place.folder)
-    levels: list[tuple[int, Iterator[Found]]] = []
-    try:
-        entries = _entries(root, "", skipped)
-        levels.append((root, iter([entry for entry in entries if entry.is_folder])))
-        yield from entries
-        while levels:
-            descriptor, folders = levels[-1]
-            folder = next(folders, None)
-            if folder is None:
-                os.close(levels.pop()[0])
-                continue
-            try:
-                inner = os.open(folder.name, _FOLDER, dir_fd=descriptor)
-            except OSError:
-                continue
-            entries = _entries(inner, folder.path + "/", skipped)
-            levels.append((inner, iter([entry for entry in entries if entry.is_folder])))
-            yield from entries
-    finally:
-        for descriptor, _ in levels:
-            os.close(descriptor)
-
-
-def _entries(descriptor: int, prefix: str, skipped: frozenset[str]) -> list[Found]:
-    try:
-        with os.scandir(descriptor) as found:
-            entries = sorted(found, key=lambda entry: entry.name)
-    except OSError:
-        return []
-    return [
-        Found(
-            prefix + entry.name,
-            descriptor,
-            entry.name,
-            entry.is_dir(follow_symlinks=False),
-            entry.is_file(follow_symlinks=False),
-        )
-        for entry in entries
-        if entry.name not in skipped
-    ]

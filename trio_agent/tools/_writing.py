@@ -17,7 +17,8 @@ import stat
 from types import TracebackType
 from typing import Final
 
-from ._workspace import PathError, Place, Workspace, kind_of, open_file, walk
+from ._walk import walk
+from ._workspace import PathError, Place, Workspace, kind_of, open_file
 
 _PREFIX: Final = ".trio-agent-"
 TEMPORARY: Final = re.compile(r"\.trio-agent-[0-9a-f]{16}\.tmp")

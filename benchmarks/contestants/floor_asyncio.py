@@ -1,0 +1,157 @@
+"""The floor on asyncio: the same smallest code, with task groups in place of nurseries."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from trio_agent import Finish, TextDelta, ToolCallDelta, ToolCallStart
+
+from ._work import AGENTS_TURNS, DELTA, Proof, add, main, run_asyncio
+
+Subscriber = Callable[[tuple[str, Any]], Awaitable[None]]
+
+
+async def noop() -> str:
+    await asyncio.sleep(0)
+    return "done"
+
+
+class Loop:
+    """An agent without a kernel: chunks in, one awaited subscriber per event, tools in a nursery, history in a list."""
+
+    def __init__(self, provider: Callable[..., Awaitable[None]], subscriber: Subscriber) -> None:
+        self.provider = provider
+        self.subscriber = subscriber
+        self.history: list[Any] = []
+
+    async def prompt(self, text: str) -> str:
+        self.history.append(("user", text))
+        while True:
+            parts: list[str] = []
+            calls: list[tuple[str, str]] = []
+
+            async def send(chunk: Any) -> None:
+                if type(chunk) is TextDelta:
+                    parts.append(chunk.text)  # noqa: B023  # used within this turn only
+                    await self.subscriber(("delta", chunk))
+                elif type(chunk) is ToolCallStart:
+                    calls.append((chunk.id or "", chunk.name))  # noqa: B023
+
+            await self.provider(self.history, send)
+            self.history.append(("assistant", "".join(parts), calls))
+            if not calls:
+                return self.history[-1][1]
+            results: dict[str, str] = {}
+
+            async def run(call_id: str) -> None:
+                results[call_id] = await noop()  # noqa: B023
+                await self.subscriber(("result", call_id))
+
+            async with asyncio.TaskGroup() as tasks:
+                for call_id, _ in calls:
+                    tasks.create_task(run(call_id))
+            self.history.extend([("result", call_id, results[call_id]) for call_id, _ in calls])
+
+
+class _Counting:
+    """The async subscriber that every contestant has."""
+
+    def __init__(self) -> None:
+        self.proof = Proof()
+
+    async def __call__(self, event: tuple[str, Any]) -> None:
+        self.proof.events += 1
+        if event[0] == "delta":
+            self.proof.deltas += 1
+            self.proof.characters += len(event[1].text)
+
+
+def _tool_turns(turns: int, proof: Proof) -> Callable[..., Awaitable[None]]:
+    asked = 0
+
+    async def provider(history: list[Any], send: Callable[[Any], Awaitable[None]]) -> None:
+        nonlocal asked
+        asked += 1
+        if asked > 1:
+            proof.results_seen += history[-1][0] == "result"
+        await send(TextDelta(0, DELTA))
+        if asked < turns:
+            await send(ToolCallStart(1, f"c{asked}", "noop"))
+            await send(ToolCallDelta(1, "{}"))
+        await send(Finish("tool_use" if asked < turns else "stop"))
+
+    return provider
+
+
+async def turns(size: int) -> Proof:
+    subscriber = _Counting()
+    await Loop(_tool_turns(size, subscriber.proof), subscriber).prompt("go")
+    subscriber.proof.units = size
+    return subscriber.proof
+
+
+async def deltas(size: int) -> Proof:
+    subscriber = _Counting()
+    chunks = [TextDelta(0, DELTA) for _ in range(size)]
+
+    async def provider(_history: list[Any], send: Callable[[Any], Awaitable[None]]) -> None:
+        for chunk in chunks:
+            await send(chunk)
+        await send(Finish("stop"))
+
+    text = await Loop(provider, subscriber).prompt("go")
+    assert len(text) == 4 * size
+    subscriber.proof.units = size
+    return subscriber.proof
+
+
+async def parallel(size: int) -> Proof:
+    subscriber = _Counting()
+    proof = subscriber.proof
+    asked = 0
+
+    async def provider(history: list[Any], send: Callable[[Any], Awaitable[None]]) -> None:
+        nonlocal asked
+        asked += 1
+        if asked == 1:
+            for n in range(size):
+                await send(ToolCallStart(n, f"c{n}", "noop"))
+                await send(ToolCallDelta(n, "{}"))
+            await send(Finish("tool_use"))
+        else:
+            proof.results_seen += sum(1 for message in history if message[0] == "result")
+            await send(TextDelta(0, DELTA))
+            await send(Finish("stop"))
+
+    await Loop(provider, subscriber).prompt("go")
+    proof.units = size
+    return proof
+
+
+async def fanout(size: int) -> Proof:
+    total = Proof(units=size)
+
+    async def one() -> None:
+        add(total, await turns(AGENTS_TURNS))
+
+    async with asyncio.TaskGroup() as tasks:
+        for _ in range(size):
+            tasks.create_task(one())
+    return total
+
+
+_kept: list[Any] = []
+
+
+async def idle(size: int) -> Proof:
+    subscriber = _Counting()
+    provider = _tool_turns(1, subscriber.proof)
+    _kept.extend([Loop(provider, subscriber) for _ in range(size)])
+    await asyncio.sleep(0)
+    return Proof(units=size)
+
+
+if __name__ == "__main__":
+    main({"turns": turns, "deltas": deltas, "parallel": parallel, "fanout": fanout, "idle": idle}, run_asyncio)
