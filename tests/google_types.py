@@ -38,7 +38,7 @@ def validate_generate_request(body: dict[str, Any]) -> None:
 
 
 def keys_of(value: Any) -> list[str]:
-    """All keys of the API's own: the SDK takes Python's spelling too, the service does not. Arguments are not its own."""
+    """All keys of the API's own (arguments are not): the SDK takes Python's spelling too, the service does not."""
     if isinstance(value, list):
         return [key for item in value for key in keys_of(item)]
     if not isinstance(value, dict):

@@ -42,7 +42,7 @@ BROKEN: list[Any] = [
     BlockEnd(0, 7),
     RedactedThinking(1, 5),
     ThinkingDelta(1.0, "x"),
-    "no chunk",
+    object(),
     None,
 ]
 
