@@ -43,8 +43,8 @@ def run_virtually(
             except BaseException as exc:  # noqa: ASYNC103  # raised below, outside of the nursery: no group hides it
                 failure.append(exc)
             nursery.cancel_scope.cancel()
-        for exc in (*hang, *failure):
-            raise exc
+        for reason in (*hang, *failure):
+            raise reason
         return result[0]
 
     with deterministic(seed):
