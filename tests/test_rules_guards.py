@@ -17,7 +17,7 @@ import trio.testing
 from scenes import assert_idle, assert_settled, make_agent, on, said
 from tour import TOUR, At, Tour, at_each_event, at_each_kind
 
-from trio_agent import (
+from trio_agent import , ToolContext(
     Agent,
     AgentBusyError,
     Compaction,
@@ -31,7 +31,7 @@ from trio_agent import (
     UserMessage,
     tool,
 )
-from trio_agent.testing import ScriptedProvider, call, finish, stall
+from trio_agent.testing import ScriptedProvider, call, finish, stall, text
 
 Entry = Callable[[Agent], Awaitable[Any]]
 
@@ -649,4 +649,28 @@ async def test_A6_the_way_that_is_named_works() -> None:
         await trio.testing.wait_all_tasks_blocked()
         await trio.to_thread.run_sync(lambda: trio.from_thread.run_sync(agent.abort, "from a thread"))
     assert recorder.lines[-1] == "agent_end aborted from a thread"
+    assert_settled(recorder)
+
+
+@pytest.mark.real_time
+async def test_A6_the_context_of_a_sync_tool_in_the_trio_thread_blocks_nothing() -> None:
+    """Used late from a task it drops its update (T3); used there while the call is under way it raises."""
+    kept: list[ToolContext] = []
+
+    @tool
+    def work(context: ToolContext) -> str:
+        """Keep the context, and misuse it."""
+        kept.append(context)
+        trio.from_thread.run_sync(context.update, "in the wrong thread")
+        return "never"
+
+    provider = ScriptedProvider([call("c1", "work"), finish("tool_use")], [text("ok"), finish()])
+    agent, recorder = make_agent(provider, tools=[work])
+    assert (await agent.prompt("go")).outcome == "completed"
+    (result,) = [event.result for event in recorder.events if event.type == "tool_execution_end"]
+    assert "Trio thread" in result.text
+    assert not recorder.lines_of("tool_execution_update")
+    await kept[0].update("late")
+    with pytest.raises(RuntimeError, match="the call is over"):
+        kept[0].run_in_task(agent.wait_for_idle)
     assert_settled(recorder)

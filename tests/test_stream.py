@@ -498,3 +498,21 @@ def test_of_two_that_begin_at_once_one_runs_and_the_other_is_refused(other: str)
         assert len(entered) <= 1, "the block of the one that is refused is not entered"
         assert recorder.types.count("agent_start") == 1
         assert_settled(recorder)
+
+
+async def test_F7_an_interrupt_of_the_run_is_not_lost_to_an_exception_of_the_block() -> None:
+    """What the block raises leaves it bare, and says that a KeyboardInterrupt had left the run."""
+
+    @tool
+    async def interrupted() -> str:
+        """Raise as Ctrl-C would."""
+        raise KeyboardInterrupt
+
+    agent, recorder = make_agent(ScriptedProvider([call("c1", "interrupted"), finish("tool_use")]), tools=[interrupted])
+    with pytest.raises(KeyError) as caught:
+        async with agent.stream("go") as events:
+            async for _ in events:
+                pass
+            raise KeyError("the block's")
+    assert caught.value.__notes__ == ["the run of the stream was left by KeyboardInterrupt"]
+    assert_settled(recorder)

@@ -60,7 +60,6 @@ class Asking:
     compaction: CompactionPolicy | None
     settings: ModelSettings
     projection: IncrementalProjection
-    told: set[str] = attrs.field(factory=set[str])  # what has been logged about unsendable messages, so once each
     fail_on_projection: bool
 
 
@@ -187,7 +186,7 @@ class Answer:
         return tuple(await self._through_hook("convert_to_llm", messages, lambda given: list(self._project(given))))
 
     def _project(self, messages: Sequence[Message]) -> tuple[Message, ...]:
-        return project(messages, told=self._asking.told)
+        return project(messages, told=self._asking.projection.told)
 
     async def _through_hook(
         self, name: str, messages: list[Message], fall_back: Callable[[list[Message]], list[Message]]

@@ -50,24 +50,25 @@ class IncrementalProjection:
     epoch, or a result that comes for a call that was shown as interrupted, costs time in proportion to all of it.
     """
 
-    __slots__ = ("_epoch", "_history", "_read", "_repair", "_told")
+    __slots__ = ("_epoch", "_history", "_read", "_repair", "told")
 
     def __init__(self) -> None:
-        self._told: set[str] = set()
+        self.told: set[str] = set()  # what has been logged, for `project` too
         self._history: History[Message] | None = None
         self._epoch = 0
         self._read = 0
-        self._repair = _Repair(self._told)
+        self._repair: _Repair | None = None  # made at first use: an idle agent needs none
 
     def update(self, history: History[Message]) -> View[Message]:
         """What `project` makes of the history as it is now. Views given out before stay as they were."""
-        if history is not self._history or history.epoch != self._epoch:
+        repair = self._repair
+        if repair is None or history is not self._history or history.epoch != self._epoch:
             self._history, self._epoch, self._read = history, history.epoch, 0
-            self._repair = _Repair(self._told)
+            self._repair = repair = _Repair(self.told)
         for message in history.since(self._read):
-            self._repair.add(message)
+            repair.add(message)
         self._read = len(history)
-        return self._repair.view()
+        return repair.view()
 
 
 class _Repair:

@@ -17,7 +17,7 @@ import trio
 from ._ancestry import Origin, snapshot
 from ._delivery import Subscription
 from ._events import Event
-from ._failures import interrupt_in, split
+from ._failures import describe, interrupt_in, split
 from ._result import RunResult
 
 if TYPE_CHECKING:
@@ -98,8 +98,11 @@ class EventStream:
                 if interrupt is not None:
                     raise interrupt from None  # noqa: ASYNC104  # the block's own exception goes on
                 await trio.lowlevel.checkpoint_if_cancelled()  # noqa: ASYNC102  # the run inside settles within its own grace period
-        if exc is None and self._failure is not None:
-            raise self._failure
+        if self._failure is not None:
+            if exc is None:
+                raise self._failure
+            # What the block raised leaves it bare; what went wrong in the run is said with it.
+            exc.add_note(f"the run of the stream was left by {describe(self._failure)}")
 
     async def _hand_over(self, event: Event) -> None:
         """The subscriber: waits until the reader has come back for more, so that the run waits for the block (L5)."""

@@ -139,6 +139,13 @@ class ThreadCall:
         return value
 
     def _call(self, request: _Request) -> Any:
+        if _runs_here(self._token):  # the reply could only be given by the thread that would wait for it
+            if self._over:
+                raise CallOverError("the call is over; nothing can be reported any more")
+            raise RuntimeError(
+                "the context of a sync tool was used in the Trio thread, which it would block; "
+                "use it in the tool's own thread"
+            )
         try:
             self._token.run_sync_soon(self._post, request)
         except trio.RunFinishedError:
@@ -205,6 +212,14 @@ class ThreadCall:
         if self.was_left_behind:
             self._pool.left_behind -= 1
             self._on_end()
+
+
+def _runs_here(token: trio.lowlevel.TrioToken) -> bool:
+    """Whether this is the thread of that `trio.run`."""
+    try:
+        return trio.lowlevel.current_trio_token() is token
+    except RuntimeError:
+        return False
 
 
 def _refuse(request: _Request) -> None:

@@ -41,6 +41,7 @@ class GenerateContentReader(AnswerReader):
         self._thinking: Block | None = None  # or of thinking
         self._call: _StreamedCall | None = None
         self._info = ResponseInfo()
+        self._counts: dict[str, Any] = {}
         self._usage: Usage | None = None
         self._finish = ""
         self._finish_message = ""
@@ -142,18 +143,20 @@ class GenerateContentReader(AnswerReader):
             self._call = None
 
     def _note(self, chunk: dict[str, Any]) -> None:
-        info = ResponseInfo(
-            text_of(chunk.get("responseId")) or self._info.id, text_of(chunk.get("modelVersion")) or self._info.model
-        )
-        if info != self._info:
-            self._info = info
-            self.chunks.append(info)
+        found_id = text_of(chunk.get("responseId")) or self._info.id
+        model = text_of(chunk.get("modelVersion")) or self._info.model
+        if found_id != self._info.id or model != self._info.model:
+            self._info = ResponseInfo(found_id, model)
+            self.chunks.append(self._info)
 
     def _take_usage(self, counts: dict[str, Any]) -> None:
-        usage = read_usage(counts)
-        if usage not in (Usage(), self._usage):
-            self._usage = usage
-            self.chunks.append(UsageReport(usage))
+        """Each chunk carries the counts so far; they are told where they have changed."""
+        if counts and counts != self._counts:
+            self._counts = counts
+            usage = read_usage(counts)
+            if usage not in (Usage(), self._usage):
+                self._usage = usage
+                self.chunks.append(UsageReport(usage))
 
     def _take_finish(self, finish: Any, message: str) -> None:
         reason = finish if isinstance(finish, str) else repr(finish)

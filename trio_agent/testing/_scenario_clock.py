@@ -37,7 +37,8 @@ def run_virtually(
         result: list[T] = []
         failure: list[BaseException] = []
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(_watch, seconds, hang, nursery.cancel_scope, name="virtual deadline")
+            # Started and waiting before anything else is, so that none of its steps is taken for the program's.
+            await nursery.start(_watch, seconds, hang, nursery.cancel_scope, name="virtual deadline")
             try:
                 result.append(await main())
             except BaseException as exc:  # noqa: ASYNC103  # raised below, outside of the nursery: no group hides it
@@ -66,7 +67,10 @@ def deterministic(seed: int = 0) -> Generator[None]:
         run._r.setstate(state)
 
 
-async def _watch(seconds: float, hang: list[Hang], scope: trio.CancelScope) -> None:
+async def _watch(
+    seconds: float, hang: list[Hang], scope: trio.CancelScope, *, task_status: trio.TaskStatus[None]
+) -> None:
+    task_status.started()
     await trio.sleep(seconds)
     tasks = list(_tasks_below(trio.lowlevel.current_task()))
     blocked = "\n  ".join([_blocked_at(task) for task in tasks])

@@ -37,7 +37,7 @@ class Listener:
         self.events.append(event)
         if self.agent is not None:
             self.phases.append(self.agent.state.phase.value)
-        return trio.lowlevel.checkpoint() if self.is_async else None
+        return trio.lowlevel.checkpoint() if self.is_async else None  # noqa: ASYNC105  # the kernel awaits it
 
 
 @attrs.define(eq=False)

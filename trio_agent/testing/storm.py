@@ -10,10 +10,10 @@ import argparse
 import re
 import secrets
 import sys
-import time
 import traceback
 from collections.abc import Sequence
 from pathlib import Path
+from time import monotonic as now
 
 import attrs
 
@@ -36,7 +36,7 @@ class Storm:
 
     def blow(self, seed: int) -> None:
         """Go on until the time is over, one round after the other."""
-        while time.monotonic() < self.until:
+        while now() < self.until:
             found = search(self._play, seed=seed, examples=_ROUND)
             if found is not None:
                 self._keep(found, seed)
@@ -71,12 +71,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=None, help="of the first round (default: a fresh one)")
     parser.add_argument("--out", type=Path, default=Path("storm"), help="folder for what fails (default: storm)")
     told = parser.parse_args(arguments)
-    began = time.monotonic()
+    began = now()
     storm = Storm(told.out, began + told.minutes * 60)
     seed = secrets.randbelow(10**6) * 1000 if told.seed is None else told.seed
     print(f"first seed {seed}", flush=True)  # noqa: T201  # a command
     storm.blow(seed)
-    seconds = time.monotonic() - began
+    seconds = now() - began
     rate = storm.examples / seconds if seconds else 0.0
     print(  # noqa: T201  # a command
         f"{storm.examples} examples in {seconds:.0f} s, {rate:.0f} a second; {len(storm.failures)} different failures"

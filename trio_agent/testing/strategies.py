@@ -7,7 +7,7 @@ Here live the strategies, and nothing else imports Hypothesis. What is drawn pri
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final, TypeAlias, get_args
+from typing import Any, Final, TypeAlias, TypeVar, get_args
 
 import attrs
 import hypothesis
@@ -29,7 +29,10 @@ from ._scenario import (
     ToolDoes,
 )
 
+T = TypeVar("T")
+
 _HANGING_TOOLS: Final = {"hangs", "swallows", "wraps", "torn"}
+_TIMELESS: Final = {*_HANGING_TOOLS, "unusable", "times_out", "aborts", "steers", "unknown", "invalid"}
 _HANGING_PROVIDERS: Final = {"stall", "swallow", "hurt"}
 _NO_HEALTH_CHECKS: Final = (hypothesis.HealthCheck.too_slow, hypothesis.HealthCheck.data_too_large)
 _HOOKS: Final[dict[str, tuple[HookDoes, ...]]] = {
@@ -42,42 +45,54 @@ _ANY_HOOK: Final[tuple[HookDoes, ...]] = ("passes", "waits", "raises", "hangs")
 seeds: Final = st.integers(0, 2**16)
 """For `play(seed=...)`: which of the tasks that could go on does so first, all through the run."""
 
-_seconds: Final = st.sampled_from([0.0, 0.0, 1.0, 3.0])
-_pieces: Final = st.lists(st.sampled_from(["a", "he", "llo", "\N{SNOWMAN}", " "]), max_size=3).map(tuple)
+# Draws are what shrinking costs, so each of these is one draw, and what is odd about an example a short list.
+_TEXTS: Final = ((), ("a",), ("he", "llo"), ("\N{SNOWMAN}", " ", "b"))
+_FAILURES: Final = [(fails, where) for fails in get_args(Failing) if fails for where in ("before", "in", "after")]
+_ODD_RESPONSES: Final[tuple[tuple[str, Any], ...]] = (
+    ("thinking", ("hm",)),
+    *[("ends", ends) for ends in ("stop", "length", "tool_use", "because")],
+    ("checkpoints", False),
+    ("seconds", 2.0),
+    ("ids", "missing"),
+    ("ids", "repeated"),
+)
+_ODD_SCENARIOS: Final[tuple[tuple[str, Any], ...]] = (
+    *[("entry", entry) for entry in ("resume", "stream", "leave_stream")],
+    ("prompts", 2),
+    ("steered", ("a",)),
+    ("steered", ("a", "b")),
+    ("steering_mode", "all"),
+    ("followed_up", ("x",)),
+    ("followed_up", ("x", "y")),
+    ("follow_up_mode", "all"),
+    *[("max_attempts", count) for count in (1, 2)],
+    *[("compaction", does) for does in ("works", "raises", "hangs", "useless")],
+    *[("compacts_at", count) for count in (3, 5)],
+    *[("max_turns", count) for count in (1, 2)],
+    *[("max_tool_calls", count) for count in (0, 2)],
+    *[("max_total_tokens", count) for count in (0, 30)],
+    *[("max_parallel_tools", count) for count in (1, 2)],
+    ("hook_timeout", 2.0),
+    ("projection_failure", "fail"),
+    *[("abort_after", seconds) for seconds in (0.5, 1.5, 4.0)],
+    *[("cancel_after", seconds) for seconds in (0.5, 1.5, 4.0)],
+)
 
 
 def calls() -> st.SearchStrategy[Call]:
     """A tool call that does any of the things a tool can do."""
-    return st.builds(Call, st.sampled_from(get_args(ToolDoes)), _seconds, st.sampled_from(get_args(Spelling))).map(
-        _plain_call
+    seconds = st.sampled_from([0.0, 0.0, 1.0, 3.0])
+    return st.builds(Call, st.sampled_from(get_args(ToolDoes)), seconds, st.sampled_from(get_args(Spelling))).map(
+        _plain
     )
 
 
-def _plain_call(call: Call) -> Call:
-    """Without what makes no difference to this call."""
-    return call if call.does in ("writes", "locks") else attrs.evolve(call, spelling="plain")
-
-
 def responses() -> st.SearchStrategy[Response]:
-    """What a provider does for one request: half of them answer as they should."""
-    good = st.builds(Response, _pieces, calls=st.lists(calls(), max_size=3).map(tuple))
-    odd = st.builds(
-        Response,
-        text=_pieces,
-        thinking=_pieces,
-        calls=st.lists(calls(), max_size=2).map(tuple),
-        ends=st.sampled_from(["", "", "", "stop", "length", "tool_use", "because"]),
-        fails=st.sampled_from(get_args(Failing)),
-        where=st.sampled_from(["before", "in", "after"]),
-        checkpoints=st.booleans(),
-        seconds=_seconds,
-        ids=st.sampled_from(["given", "given", "missing", "repeated"]),
-    ).map(_plain_response)
-    return st.one_of(good, odd)
-
-
-def _plain_response(response: Response) -> Response:
-    return response if response.fails else attrs.evolve(response, where="before")
+    """What a provider does for one request: mostly it answers as it should."""
+    good = st.builds(Response, st.sampled_from(_TEXTS), calls=st.lists(calls(), max_size=4).map(tuple))
+    failing = st.builds(_fail, good, st.sampled_from(_FAILURES))
+    odd = st.builds(_evolved, st.one_of(good, failing), _some(_ODD_RESPONSES, 2))
+    return st.one_of(good, odd, failing)
 
 
 def moments() -> st.SearchStrategy[Moment]:
@@ -93,9 +108,8 @@ def moments() -> st.SearchStrategy[Moment]:
 
 def hooks() -> st.SearchStrategy[Hook]:
     """A hook, and what it does."""
-    return st.sampled_from(get_args(HookName)).flatmap(
-        lambda name: st.builds(Hook, st.just(name), st.sampled_from(_HOOKS.get(name, _ANY_HOOK)))
-    )
+    names: tuple[HookName, ...] = get_args(HookName)
+    return st.sampled_from([Hook(name, does) for name in names for does in _HOOKS.get(name, _ANY_HOOK)])
 
 
 def scenarios() -> st.SearchStrategy[Scenario]:
@@ -103,29 +117,33 @@ def scenarios() -> st.SearchStrategy[Scenario]:
 
     One that would never end by itself is given the moment of an abort.
     """
-    return st.builds(
+    plain = st.builds(
         Scenario,
         replies=st.lists(responses(), max_size=4).map(tuple),
         moments=st.lists(moments(), max_size=3).map(tuple),
         hooks=st.lists(hooks(), max_size=2, unique_by=lambda hook: hook.name).map(tuple),
-        steered=_words("abc"),
-        followed_up=_words("xyz"),
-        prompts=st.sampled_from([1, 1, 2]),
-        entry=st.sampled_from(["prompt", "prompt", "prompt", "resume", "stream", "leave_stream"]),
-        steering_mode=st.sampled_from(["one_at_a_time", "all"]),
-        follow_up_mode=st.sampled_from(["one_at_a_time", "all"]),
-        max_attempts=st.sampled_from([4, 2, 1]),
-        compaction=st.sampled_from(["", "", "works", "raises", "hangs", "useless"]),
-        compacts_at=st.sampled_from([None, 3, 5]),
-        max_turns=_rarely(st.integers(1, 3)),
-        max_tool_calls=_rarely(st.integers(0, 3)),
-        max_total_tokens=_rarely(st.integers(0, 30)),
-        max_parallel_tools=_rarely(st.integers(1, 2)),
-        hook_timeout=_rarely(st.just(2.0)),
-        projection_failure=st.sampled_from(["fall_back", "fall_back", "fail"]),
-        abort_after=_rarely(st.sampled_from([0.5, 1.5, 4.0])),
-        cancel_after=_rarely(st.sampled_from([0.5, 1.5, 4.0])),
-    ).map(_ending)
+    )
+    return st.builds(_evolved, plain, _some(_ODD_SCENARIOS, 4)).map(_ending)
+
+
+def _some(odd: tuple[tuple[str, Any], ...], most: int) -> st.SearchStrategy[list[tuple[str, Any]]]:
+    return st.lists(st.sampled_from(odd), max_size=most, unique_by=lambda field: field[0])
+
+
+def _plain(call: Call) -> Call:
+    """Without what makes no difference to this call."""
+    spelling: Spelling = call.spelling if call.does in ("writes", "locks") else "plain"
+    return Call(call.does, 0.0 if call.does in _TIMELESS else call.seconds, spelling)
+
+
+def _evolved(value: T, fields: list[tuple[str, Any]]) -> T:
+    changed: Any = value
+    evolved: T = attrs.evolve(changed, **dict(fields))
+    return evolved
+
+
+def _fail(response: Response, failure: tuple[Failing, Any]) -> Response:
+    return attrs.evolve(response, fails=failure[0], where=failure[1])
 
 
 def disturbances(places: int = 200) -> st.SearchStrategy[Disturbance]:
@@ -173,15 +191,6 @@ def search(test: Test, *, seed: int, examples: int) -> Failed | None:
     except Exception:  # what the examples raise; the last one is the smallest
         return last[0] if last else None
     return None
-
-
-def _words(letters: str) -> st.SearchStrategy[tuple[str, ...]]:
-    """Never two equal ones: the judge takes equal messages for one another."""
-    return st.lists(st.sampled_from(letters), max_size=2, unique=True).map(tuple)
-
-
-def _rarely(values: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
-    return st.one_of(st.none(), st.none(), values)
 
 
 def _ending(scenario: Scenario) -> Scenario:

@@ -1,0 +1,52 @@
+"""The storm: every named scenario disturbed at its checkpoints, and drawn ones disturbed anywhere.
+
+By default each named scenario is disturbed at a few places that are drawn; under the marker `exhaustive` at all.
+"""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from storm_scenarios import SCENARIOS
+
+from trio_agent.testing import Disturbance, Scenario, play, sweep
+from trio_agent.testing.strategies import disturbances, scenarios, seeds
+
+by_name = pytest.mark.parametrize("name", SCENARIOS)
+
+
+def test_there_are_scenarios_enough() -> None:
+    """At least 40 named scenarios, no two of them alike."""
+    assert len(SCENARIOS) >= 40
+    assert len(set(SCENARIOS.values())) == len(SCENARIOS)
+
+
+@by_name
+def test_a_scenario_is_clean_where_it_is_disturbed(name: str) -> None:
+    """At two drawn checkpoints for each kind of disturbance every invariant holds, and the next prompt works."""
+    assert sum(sweep(SCENARIOS[name], sample=2, seed=len(name)).runs.values()) > 6
+
+
+@pytest.mark.exhaustive
+@by_name
+def test_a_scenario_is_clean_at_every_checkpoint(name: str, record_property: pytest.RecordProperty) -> None:
+    """At every checkpoint, for each kind of disturbance that is possible there, every invariant holds."""
+    found = sweep(SCENARIOS[name])
+    print(f"{name}: {found}")
+    record_property("runs", sum(found.runs.values()))
+    assert found.runs["abort"] == found.runs["cancel"] == found.runs["ctrl_c"] == found.checkpoints
+
+
+@by_name
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_a_scenario_is_clean_in_other_schedules(name: str, seed: int) -> None:
+    """Undisturbed, in another order of the tasks, a scenario comes to what its sequential reading says."""
+    play(SCENARIOS[name], seed=seed)
+
+
+@settings(max_examples=200, derandomize=True)  # the long run has fresh seeds
+@given(scenario=scenarios(), seed=seeds, disturbance=st.one_of(st.none(), disturbances()))
+def test_whatever_happens_every_rule_is_kept(scenario: Scenario, seed: int, disturbance: Disturbance | None) -> None:
+    """Any mixture of turns, failures, hooks, subscribers, queue traffic and limits, disturbed anywhere, is lawful."""
+    play(scenario, seed=seed, disturbance=disturbance)
