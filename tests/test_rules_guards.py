@@ -17,7 +17,7 @@ import trio.testing
 from scenes import assert_idle, assert_settled, make_agent, on, said
 from tour import TOUR, At, Tour, at_each_event, at_each_kind
 
-from trio_agent import , ToolContext(
+from trio_agent import (
     Agent,
     AgentBusyError,
     Compaction,
@@ -28,6 +28,7 @@ from trio_agent import , ToolContext(
     ReentrantCallError,
     RunResult,
     Send,
+    ToolContext,
     UserMessage,
     tool,
 )

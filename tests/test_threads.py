@@ -596,3 +596,57 @@ def test_A4_a_thread_may_outlive_the_whole_trio_run() -> None:
     assert stage.over.wait(30)
     assert unraisable == []
     assert_settled(recorder)
+
+
+@pytest.mark.real_time
+async def test_A4_a_call_that_waits_for_a_thread_is_told_when_the_last_one_is_left_behind(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Two calls and one thread: when the first is left behind, the second gets its error at once and does not wait."""
+    from trio_agent import _threads
+
+    monkeypatch.setattr(_threads, "THREADS", 1)
+    release = threading.Event()
+
+    @tool(timeout=0.05)
+    def blocks() -> str:
+        """Block in a thread."""
+        release.wait(30)
+        return "too late"
+
+    provider = ScriptedProvider([call("c1", "blocks"), call("c2", "blocks"), finish("tool_use")], ["ok", finish()])
+    agent, recorder = make_agent(provider, tools=[blocks])
+    try:
+        await agent.prompt("go")
+    finally:
+        release.set()
+    texts = sorted(event.result.text for event in recorder.events if event.type == "tool_execution_end")
+    assert any("left behind" in text for text in texts)
+    assert any("timed out" in text for text in texts)
+    assert_settled(recorder)
+
+
+async def test_P4_a_call_that_is_over_cannot_lock_files_any_more() -> None:
+    """A task that a tool left running elsewhere is refused when it asks for a lock behind the call's end."""
+    refused: list[BaseException] = []
+    async with trio.open_nursery() as application:
+
+        async def late(context: ToolContext) -> None:
+            await trio.sleep(1)
+            try:
+                async with context.lock_files("late.txt"):
+                    pytest.fail("locked")
+            except RuntimeError as exc:
+                refused.append(exc)
+
+        @tool
+        async def start(context: ToolContext) -> str:
+            """Leave something running."""
+            application.start_soon(late, context)
+            return "started"
+
+        provider = ScriptedProvider([call("c1", "start"), finish("tool_use")], ["ok", finish()])
+        agent, recorder = make_agent(provider, tools=[start])
+        await agent.prompt("go")
+    assert "is over" in str(refused[0])
+    assert_settled(recorder)

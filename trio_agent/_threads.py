@@ -32,11 +32,19 @@ class CallOverError(RuntimeError):
 class ThreadPool:
     """The threads that the tools of one `trio.run` share."""
 
-    __slots__ = ("left_behind", "slots")
+    __slots__ = ("left_behind", "slots", "waiting")
 
     def __init__(self) -> None:
         self.slots = trio.CapacityLimiter(THREADS)
         self.left_behind = 0
+        self.waiting: set[trio.CancelScope] = set()  # of those who wait for a slot
+
+    def leave_behind(self) -> None:
+        """Count a thread that goes on by itself; tell those who wait for one when it was the last."""
+        self.left_behind += 1
+        if self.left_behind >= self.slots.total_tokens:
+            for scope in self.waiting:
+                scope.cancel()
 
 
 _pool: trio.lowlevel.RunVar[ThreadPool] = trio.lowlevel.RunVar("trio_agent thread pool")
@@ -79,12 +87,20 @@ class ThreadCall:
         self._done = False
 
     async def acquire_slot(self) -> None:
-        """Wait for a thread. Raises at once when all of them have been left behind."""
-        if self._pool.left_behind >= self._pool.slots.total_tokens:
-            raise TooManyThreadsLeftBehindError(
-                f"all {int(self._pool.slots.total_tokens)} threads for tools were left behind and still run"
-            )
-        await self._take_slot()
+        """Wait for a thread. Raises at once when all of them have been left behind, also while it waits."""
+        pool = self._pool
+        if pool.left_behind < pool.slots.total_tokens:
+            with trio.CancelScope() as scope:
+                pool.waiting.add(scope)
+                try:
+                    await self._take_slot()
+                finally:
+                    pool.waiting.discard(scope)
+            if not scope.cancelled_caught:
+                return
+        raise TooManyThreadsLeftBehindError(
+            f"all {int(pool.slots.total_tokens)} threads for tools were left behind and still run"
+        )
 
     async def _take_slot(self) -> None:
         await self._pool.slots.acquire_on_behalf_of(self)
@@ -203,7 +219,7 @@ class ThreadCall:
             self._give_slot_back()
         else:
             self.was_left_behind = True
-            self._pool.left_behind += 1
+            self._pool.leave_behind()
 
     def _ended(self) -> None:
         """The thread is over, in Trio's thread."""

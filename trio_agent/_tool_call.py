@@ -291,7 +291,9 @@ class CallRecord:
         await update.handled.wait()
 
     def lock(self, paths: tuple[str, ...]) -> Ticket:
-        """Take a place in line, once for each call (T8)."""
+        """Take a place in line, once for each call (T8). A call that is over gets none (P4)."""
+        if self.over:
+            raise RuntimeError(f"{self.call.name} has ended; a call that is over cannot lock files")
         if self._tickets:
             raise RuntimeError(
                 f"{self.call.name} holds or waits for files already: {', '.join(self._tickets[0].paths)}; "

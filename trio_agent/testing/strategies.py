@@ -173,6 +173,7 @@ def search(test: Test, *, seed: int, examples: int) -> Failed | None:
         max_examples=examples,
         deadline=None,
         database=None,
+        phases=(hypothesis.Phase.generate, hypothesis.Phase.shrink),
         report_multiple_bugs=False,
         print_blob=False,
         suppress_health_check=_NO_HEALTH_CHECKS,
