@@ -250,8 +250,9 @@ class TestReading:
             pieces += [event("output_item.added", **key, item=call_item(call_id, "") | named)]
             pieces += [event("function_call_arguments.delta", **key, delta=text) for text in ('{"n":', f"{at}}}")]
             pieces += [event("output_item.done", **key, item=call_item(call_id, f'{{"n":{at}}}') | named)]
-        answer = await played(OpenAIResponses, [*pieces, completed()])
-        assert answer.calls == [("k1", "f", '{"n":0}'), ("k2", "f", '{"n":1}')]
+        for output in ([], [call_item("k1", '{"n":0}'), call_item("k2", '{"n":1}')]):
+            answer = await played(OpenAIResponses, [*pieces, completed(*output)])
+            assert answer.calls == [("k1", "f", '{"n":0}'), ("k2", "f", '{"n":1}')]
 
     async def test_calls_that_only_the_end_tells_of(self) -> None:
         """A call that no event told of is in the output at the end; one that was told is not told twice."""

@@ -318,7 +318,7 @@ class CallRecord:
         try:
             await ticket.acquire()
         except Exception:  # a refusal: the tool may go on without the lock
-            await self._take_slot(slots)
+            await self._take_slot(slots)  # noqa: ASYNC120  # cancelled here, the refusal matters no more
             raise
         await self._take_slot(slots)
 

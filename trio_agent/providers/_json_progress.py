@@ -22,7 +22,7 @@ class JSONProgress:
         self.deepest = 0
         self.complete = False
         self._in_string = False
-        self._escaped = False
+        self._escaped: bool = False
 
     def feed(self, text: str) -> None:
         at = 1 if self._escaped and text else 0

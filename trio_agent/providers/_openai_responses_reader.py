@@ -132,7 +132,7 @@ class ResponsesReader(AnswerReader):
         item = self._items.get(key)
         if item is not None and _is_another(item, found, event, key):
             item.end()
-            self._items[object()] = item  # its place is taken
+            self._items[object()] = self._items.pop(key)  # no event can mean it any more
             item = None
         if item is None:
             item = self._items[key] = item_of(self._blocks, found)

@@ -67,7 +67,7 @@ def deterministic(seed: int = 0) -> Generator[None]:
         run._r.setstate(state)
 
 
-async def _watch(
+async def _watch(  # noqa: ASYNC114  # started once, right below
     seconds: float, hang: list[Hang], scope: trio.CancelScope, *, task_status: trio.TaskStatus[None]
 ) -> None:
     task_status.started()
