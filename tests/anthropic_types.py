@@ -8,12 +8,9 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-import pytest
 from pydantic import TypeAdapter
 
 from tests.openai_types import close_types, exhaust
-
-anthropic = pytest.importorskip("anthropic")
 
 # The newest version of the API has taken these back; the version that we ask for has them.
 _OLDER = frozenset({"temperature", "top_p"})

@@ -10,10 +10,8 @@ import functools
 import json
 from typing import Any
 
-import pytest
+from google.genai import types
 from pydantic import TypeAdapter
-
-types = pytest.importorskip("google.genai.types")
 
 _PARTS: dict[str, Any] = {
     "contents": list[types.Content],

@@ -9,7 +9,10 @@ import trio
 from scenes import assert_settled, make_agent
 
 from trio_agent import (
+    Agent,
+    AssistantMessage,
     BlockEnd,
+    Compaction,
     Finish,
     Hooks,
     ProviderError,
@@ -20,6 +23,7 @@ from trio_agent import (
     ToolCallStart,
     Usage,
     UsageReport,
+    UserMessage,
     decode,
     encode,
     tool,
@@ -87,3 +91,38 @@ async def test_F5_a_hook_that_swallows_its_time_out_has_timed_out_all_the_same(h
         assert (ran == []) == (hook == "before_tool_call")
     assert any("2 s" in str(exc) for exc in [result.error, *result.suppressed])
     assert_settled(recorder)
+
+
+@pytest.mark.parametrize(("first_kept", "usage"), [(1, None), (1, Usage(input="x")), (True, Usage())])
+async def test_F9_a_compaction_of_wrong_types_is_a_failed_compaction(first_kept: Any, usage: Any) -> None:
+    """A policy that gives values of a wrong type has failed: the run goes on uncompacted, and says so."""
+
+    class Wrong:
+        def threshold(self, state: Any) -> bool:
+            return len(state.messages) > 1
+
+        async def compact(self, messages: Any, reason: str) -> Compaction:
+            return Compaction(UserMessage("summary"), first_kept, usage)
+
+    history = [UserMessage("a"), AssistantMessage("b")]
+    agent, recorder = make_agent(ScriptedProvider([text("ok"), finish()]), compaction=Wrong(), messages=history)
+    assert (await agent.prompt("go")).outcome == "completed"
+    assert recorder.lines_of("compaction_end")[0].startswith("compaction_end failed")
+    assert_settled(recorder)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"model": 5}, {"system_prompt": None}, {"retry": 3}, {"limits": None}, {"hooks": 5}, {"max_parallel_tools": 1.5}],
+    ids=repr,
+)
+def test_an_agent_of_wrong_types_is_refused_when_it_is_made(options: dict[str, Any]) -> None:
+    """What would fail in the middle of a run is a TypeError of the constructor."""
+    with pytest.raises(TypeError, match=next(iter(options))):
+        Agent(ScriptedProvider(), **{"model": "m", **options})
+
+
+def test_a_retry_after_that_is_no_number_is_refused() -> None:
+    """A provider's mistake shows where it is made."""
+    with pytest.raises(TypeError, match="retry_after"):
+        ProviderError("server", "x", retry_after="10")

@@ -86,6 +86,10 @@ class Agent:
         settings: ModelSettings = DEFAULT_SETTINGS,
     ) -> None:
         _check_provider(provider)
+        _check_types(model=(model, str), system_prompt=(system_prompt, str), retry=(retry, RetryPolicy))
+        _check_types(
+            limits=(limits, Limits), hooks=(hooks or NO_HOOKS, Hooks), max_parallel_tools=(max_parallel_tools or 1, int)
+        )
         if projection_failure not in ("fall_back", "fail"):
             raise ValueError(f"projection_failure is 'fall_back' or 'fail', not {projection_failure!r}")
         if max_parallel_tools is not None and max_parallel_tools < 1:
@@ -213,7 +217,7 @@ class Agent:
         """Stop the run in progress (A1): from anywhere in its `trio.run`, any number of times. Nothing when idle."""
         if self._run is not None:
             self._refuse_foreign("abort")
-            self._run.abort(reason)
+            self._run.abort(reason if reason is None else str(reason))
 
     # Saying something
 
@@ -362,6 +366,13 @@ def _result_of(run: Run) -> RunResult:
         error=run.cause.error if run.cause is not None else None,
         suppressed=tuple(run.suppressed),
     )
+
+
+def _check_types(**given: tuple[object, type]) -> None:
+    """Refuse at once what would fail in the middle of a run."""
+    for name, (value, wanted) in given.items():
+        if not isinstance(value, wanted):
+            raise TypeError(f"{name} is a {wanted.__name__}, not {type(value).__name__}")
 
 
 def _check_provider(provider: object) -> None:

@@ -39,6 +39,7 @@ from ._messages import (
     Usage,
     UserMessage,
     assistant_message,
+    checked_usage,
 )
 from ._policies import Compaction, CompactionPolicy, CompactionReason, RetryPolicy
 from ._projection import IncrementalProjection, project
@@ -399,6 +400,9 @@ def checked_compaction(made: object, history: Any) -> Compaction:
         raise TypeError(f"compact() gives a Compaction, not {type(made).__name__}")
     if not isinstance(made.summary, UserMessage | CustomMessage):
         raise TypeError("the summary of a compaction is a UserMessage or a CustomMessage")
+    checked_usage(made.usage)
+    if type(made.first_kept) is not int:
+        raise TypeError(f"first_kept is an index, not {made.first_kept!r}")
     if not 0 < made.first_kept <= len(history):
         raise ValueError(f"first_kept is {made.first_kept}; it must be between 1 and {len(history)}")
     kept = history[made.first_kept :]

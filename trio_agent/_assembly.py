@@ -10,8 +10,6 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Final, TypeAlias
 
-import attrs
-
 from ._chunks import (
     BlockEnd,
     Chunk,
@@ -33,8 +31,8 @@ from ._messages import (
     AssistantMessage,
     StopReason,
     Thinking,
-    Usage,
     assistant_message,
+    checked_usage,
     quick_text,
     tool_call,
 )
@@ -43,7 +41,6 @@ _Kind: TypeAlias = type[TextDelta] | type[ThinkingDelta] | type[ToolCallStart] |
 _Logged: TypeAlias = Delta | RedactedThinking | BlockEnd
 _Entry: TypeAlias = _Logged | ResponseInfo
 _TEXT: Final = (TextDelta, ThinkingDelta)
-_COUNTS: Final = tuple([field.name for field in attrs.fields(Usage)])
 _STOP_REASONS: Final[dict[str, StopReason]] = {"stop": "stop", "length": "length", "tool_use": "tool_use"}
 
 
@@ -134,7 +131,7 @@ class Assembly:
         if isinstance(chunk, Finish):
             self._finish(chunk.stop_reason)
         elif isinstance(chunk, UsageReport):
-            self.usage = _checked_usage(chunk.usage)
+            self.usage = checked_usage(chunk.usage)
         elif isinstance(chunk, BlockEnd):
             if chunk.signature is not None:
                 _require_text("signature", chunk.signature)
@@ -250,17 +247,6 @@ class Assembly:
 def _require_text(name: str, value: object) -> None:
     if type(value) is not str:
         raise _broken(f"a chunk's {name} is text, not {type(value).__name__}")
-
-
-def _checked_usage(usage: object) -> Usage:
-    """A usage report whose counts can be added up."""
-    if not isinstance(usage, Usage):
-        raise _broken(f"a usage report carries a Usage, not {type(usage).__name__}")
-    for name in _COUNTS:
-        count = getattr(usage, name)
-        if count is not None and type(count) is not int:
-            raise _broken(f"the usage's {name} is a number of tokens or None, not {count!r}")
-    return usage
 
 
 def _broken(text: str) -> ProviderError:

@@ -78,6 +78,8 @@ class ProviderError(Exception):
     ) -> None:
         if kind not in PROVIDER_ERROR_KINDS:
             raise ValueError(f"{kind!r} is not a kind of provider error; use one of {sorted(PROVIDER_ERROR_KINDS)}")
+        if retry_after is not None and not isinstance(retry_after, int | float):
+            raise TypeError(f"retry_after is a number of seconds or None, not {retry_after!r}")
         super().__init__(message)
         self.kind: ProviderErrorKind = kind
         self.message = message

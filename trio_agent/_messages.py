@@ -8,7 +8,7 @@ sequences are tuples, and JSON values are kept as text and decoded afresh at eve
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, ClassVar, Literal, TypeAlias, cast
+from typing import Any, ClassVar, Final, Literal, TypeAlias, cast
 
 import attrs
 
@@ -147,6 +147,18 @@ def _plus(left: int | None, right: int | None) -> int | None:
 
 
 NO_USAGE = Usage()
+_COUNTS: Final = tuple([field.name for field in attrs.fields(Usage)])
+
+
+def checked_usage(usage: object) -> Usage:
+    """A usage whose counts can be added up. Raises `TypeError` for what is none."""
+    if not isinstance(usage, Usage):
+        raise TypeError(f"usage is a Usage, not {type(usage).__name__}")
+    for name in _COUNTS:
+        count = getattr(usage, name)
+        if count is not None and type(count) is not int:
+            raise TypeError(f"the usage's {name} is a number of tokens or None, not {count!r}")
+    return usage
 
 
 @attrs.frozen

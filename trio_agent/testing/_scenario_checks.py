@@ -23,7 +23,8 @@ def check_lawful(stage: Stage) -> None:
     """The judge has nothing to say, of this run's trace and of those of agents inside its tools."""
     model = stage.model
     if stage.is_cut_short:
-        assert check_trace(stage.events) == []
+        for events in _runs(stage.events):
+            assert check_trace(events, one_history=False) == []
         return
     violations = check_trace(
         stage.events,
@@ -37,6 +38,15 @@ def check_lawful(stage: Stage) -> None:
     for events in stage.bench.inner_events:
         violations += check_trace(events, complete=True)
     assert not violations, "\n".join(map(str, violations))
+
+
+def _runs(events: Sequence[Event]) -> list[list[Event]]:
+    runs: list[list[Event]] = []
+    for event in events:
+        if isinstance(event, AgentStart):
+            runs.append([])
+        runs[-1].append(event)
+    return runs
 
 
 def check_idle(stage: Stage) -> None:

@@ -131,6 +131,7 @@ async def _run(stage: Stage, checkpoints: Checkpoints) -> None:
         text = UserMessage("go" if number == 0 else f"go {number + 1}")
         stage.scope = trio.CancelScope()
         stage.bench.closed = False
+        stage.interrupts_of_run = 0
         watched = checkpoints.watching(abort=stage.abort, cancel=stage.scope.cancel, on_strike=stage.on_strike)
         try:
             with watched, stage.scope:

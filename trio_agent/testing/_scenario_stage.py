@@ -64,11 +64,8 @@ class Stage:
     struck_decided: bool = False  # something had stopped the run already
     any_cancelled: bool = False
     interrupts: int = 0
-
-    @property
-    def is_cut_short(self) -> bool:
-        """F7: a second interrupt skips all that is left, but the reset of P4."""
-        return self.interrupts > 1
+    interrupts_of_run: int = 0
+    is_cut_short: bool = False  # F7: a second interrupt of a run skips all that is left, but the reset of P4
 
     @property
     def events(self) -> list[Event]:
@@ -81,7 +78,9 @@ class Stage:
 
     def _count_interrupt(self, is_one: bool) -> None:
         self.interrupts += is_one
-        if self.is_cut_short:
+        self.interrupts_of_run += is_one
+        if self.interrupts_of_run > 1:
+            self.is_cut_short = True
             self.model.leave()
 
     def on_strike(self, kind: Kind) -> None:

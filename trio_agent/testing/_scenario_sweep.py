@@ -7,9 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from .._events import AgentEnd
 from ._checkpoints import KINDS, CheckpointExploration, Checkpoints, Kind, every_checkpoint
 from ._scenario import Scenario
 from ._scenario_play import play
+from ._scenario_stage import Stage
 
 
 def sweep(
@@ -25,7 +27,17 @@ def sweep(
     of each kind are drawn. Raises what the first bad run raises, with a test that shows it again as a note.
     """
 
+    plain: set[str] = {"aborted"}
+
+    def check_outcomes(stage: Stage) -> None:
+        """F10: whoever is stopped from outside ends aborted, or as without it, never as something else."""
+        outcomes = {event.outcome for event in stage.events if isinstance(event, AgentEnd)}
+        if stage.struck_by is None:
+            plain.update(outcomes)
+        elif stage.struck_by != "error" and not stage.is_cut_short:
+            assert outcomes <= plain, f"{stage.struck_by}: a run ended {outcomes - plain}"
+
     def run_once(checkpoints: Checkpoints) -> None:
-        play(scenario, seed=seed, checkpoints=checkpoints)
+        play(scenario, seed=seed, checkpoints=checkpoints, checks=[check_outcomes])
 
     return every_checkpoint(run_once, kinds=kinds, sample=sample, seed=seed)
