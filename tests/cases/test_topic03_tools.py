@@ -591,3 +591,30 @@ async def test_B045_a_hung_thread_is_given_up_at_its_timeout() -> None:
     leave.set()
     assert "timed out after 0.1 s" in texts(recorder)[0]
     assert texts(recorder)[1] == "B"
+
+
+@pytest.mark.parametrize("ids", [("", ""), (None, None), ("", None), (" ", "x"), ("x", "x")])
+async def test_B038_blank_missing_or_shared_ids_are_replaced_by_distinct_ones(
+    ids: tuple[str | None, str | None],
+) -> None:
+    """Both calls run; the next request has two different non-empty ids, each once in the call and in the result."""
+    provider = ScriptedProvider(
+        [call(ids[0], "echo", {"v": "one"}), call(ids[1], "echo", {"v": "two"}), finish("tool_use")],
+        [text("ok"), finish()],
+    )
+
+    @tool
+    async def echo(v: str) -> str:
+        """Say it again."""
+        return v
+
+    agent, recorder = make_agent(provider, tools=[echo])
+    assert (await agent.prompt("go")).outcome == "completed"
+    messages = list(provider.requests[1].messages)
+    assert_paired(messages)
+    (asked,) = [message for message in messages if isinstance(message, AssistantMessage)]
+    made = [made.id for made in asked.tool_calls]
+    assert len({*made}) == 2
+    assert all(id.strip() for id in made)
+    assert [m.text for m in messages if isinstance(m, ToolResultMessage)] == ["one", "two"]
+    assert_settled(recorder)
