@@ -124,10 +124,7 @@ SCENARIOS: dict[str, Scenario] = {
     "results whose hook raises": Scenario((TWO, DONE), hooks=(Hook("after_tool_result", "raises"),)),
     "a hook stops the run": Scenario((TWO, DONE), hooks=(Hook("should_stop_after_turn", "stops"),)),
     "a hook stops the run while messages wait": Scenario(
-        (TWO, DONE),
-        (Moment("message_update", "steers"),),
-        (Hook("should_stop_after_turn", "stops"),),
-        followed_up=("c",),
+        calling(Call("steers")), hooks=(Hook("should_stop_after_turn", "stops"),), followed_up=("c",)
     ),
     "the stopping hook raises": Scenario((TWO, DONE), hooks=(Hook("should_stop_after_turn", "raises"),)),
     "a hook hangs until an abort": Scenario((TWO, DONE), hooks=(Hook("transform_context", "hangs"),), abort_after=5),
