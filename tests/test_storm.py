@@ -38,6 +38,19 @@ def test_a_scenario_is_clean_at_every_checkpoint(name: str, record_property: pyt
     assert found.runs["abort"] == found.runs["cancel"] == found.runs["ctrl_c"] == found.checkpoints
 
 
+@pytest.mark.parametrize(
+    "name", ["writers of one file under aliases", "writers that lock at run time", "writers with one slot"]
+)
+def test_P4_no_abort_leaves_a_file_lock_behind(name: str) -> None:
+    """Also where a call has its place in line and its task has not run a line yet."""
+    assert sweep(SCENARIOS[name], kinds=["abort"]).checkpoints > 50
+
+
+def test_A2_no_tool_begins_behind_an_abort_because_it_has_just_been_given_its_slot() -> None:
+    """A call that was handed a slot in the same tick in which the run was aborted does not run a line."""
+    assert sweep(SCENARIOS["max_parallel_tools"], kinds=["abort"]).checkpoints > 50
+
+
 @by_name
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_a_scenario_is_clean_in_other_schedules(name: str, seed: int) -> None:

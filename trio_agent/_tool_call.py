@@ -6,6 +6,7 @@ calls is in `_tool_phase.py`; the sentences for the model are in `_results.py`.
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -147,6 +148,8 @@ class CallRecord:
             self.over = True
             if self._tickets:
                 self._release()
+        if not self._host.stopping and trio.current_effective_deadline() == -math.inf:
+            self._host.cancelled_outside()  # the tool has swallowed what came from outside, before the run noticed (A4)
         # No checkpoint lies between the tool's return and this line: test_a_late_update_is_dropped.
         if not self._host.stopping:
             self.settle(outcome)

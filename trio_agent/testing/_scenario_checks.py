@@ -127,13 +127,14 @@ def check_cancellation(stage: Stage) -> None:
 
 
 def check_prompt_was_said(stage: Stage) -> None:
-    """F1: what the user said is said once, in every run that began."""
+    """F1: what the user said is said once in every run that began, and not at all if its run did not begin."""
+    if stage.scenario.entry == "resume" or stage.is_cut_short:
+        return
     started = [event.message for event in stage.events if isinstance(event, MessageStart)]
     begun = sum(event.type == "agent_start" for event in stage.events)
-    if stage.scenario.entry != "resume" and not stage.is_cut_short:
-        for message in stage.prompts[:begun]:
-            said = sum(other is message for other in started)
-            assert said == 1, f"F1: the prompt was said {said} times"
+    said = [sum(other is message for other in started) for message in stage.prompts]
+    assert max(said) <= 1, f"F1: the prompts were said so often: {said}"
+    assert sum(said) == begun, f"F1: {begun} runs began, and said {sum(said)} prompts"
 
 
 def check_queues(stage: Stage) -> None:
@@ -158,8 +159,8 @@ def check_tools(stage: Stage) -> None:
             keys[event.tool_call_id] = arguments["key"] if isinstance(arguments, dict) else ""
         elif isinstance(event, ToolExecutionEnd) and not event.is_error and not replaced:
             key = keys[event.tool_call_id]
-            if event.tool_name not in ("aborts", "swallows"):
-                assert event.result.text == stage.bench.returned.get(key), f"T4: {event.result.text}"
+            assert event.tool_name not in ("aborts", "swallows"), "A2: an outcome that came behind the abort was kept"
+            assert event.result.text == stage.bench.returned.get(key), f"T4: {event.result.text}"
             assert key in stage.bench.begun, f"T4: {key} succeeded and never began"
     assert not stage.bench.faults, "\n".join(stage.bench.faults)
 
