@@ -7,6 +7,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from importlib import import_module
+from typing import Final
+
+# Commands that parse their own arguments: the function of that name in the module, from the arguments to the exit code.
+_COMMANDS: Final[dict[str, str]] = {
+    "check": "_check",
+    "explain": "_explain",
+}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -25,14 +33,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _command(arguments: list[str]) -> int:
     name, rest = (arguments[0], arguments[1:]) if arguments else ("", [])
-    if name == "check":
-        from .cli._check import check
-
-        return check(rest)
-    if name == "explain":
-        from .cli._explain import explain
-
-        return explain(rest)
+    if name in _COMMANDS:
+        code: int = getattr(import_module(f".cli.{_COMMANDS[name]}", __package__ or "trio_agent"), name)(rest)
+        return code
     from .cli._arguments import parse
     from .cli._run import run
 

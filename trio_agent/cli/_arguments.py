@@ -10,7 +10,7 @@ import argparse
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal, NoReturn
+from typing import Final, Literal, NoReturn
 
 import attrs
 
@@ -20,6 +20,12 @@ _DESCRIPTION = """\
 Run an agent until it is idle. Its answer goes to stdout, what its tools do and how it ended to stderr.
 Exit codes: 0 completed or stopped, 1 error, 2 usage, 130 aborted. Ctrl-C aborts and settles the run; a second one
 leaves at once."""
+
+# They parse their own arguments, and are listed here for --help alone.
+_OTHER_COMMANDS: Final[dict[str, str]] = {
+    "check": "check that a trace of JSON lines is lawful",
+    "explain": "say what a rule of the lifecycle means",
+}
 
 
 @attrs.frozen(kw_only=True)
@@ -65,9 +71,8 @@ def _parser() -> argparse.ArgumentParser:
     parser = _Parser(prog="trio-agent", description="An agent kernel on Trio, from the command line.")
     parser.add_argument("--version", action="version", version=_version())
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    # These two parse their own arguments, and are listed here for --help alone.
-    commands.add_parser("check", help="check that a trace of JSON lines is lawful", add_help=False)
-    commands.add_parser("explain", help="say what a rule of the lifecycle means", add_help=False)
+    for name, purpose in _OTHER_COMMANDS.items():
+        commands.add_parser(name, help=purpose, add_help=False)
     run = commands.add_parser("run", help="run an agent", description=_DESCRIPTION)
     run.add_argument("prompt", metavar="PROMPT", help="what to say to the model; - reads it from stdin")
     _add_model_options(run)
