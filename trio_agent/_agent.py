@@ -10,12 +10,13 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterable, Sequence
 from itertools import count
+from types import FunctionType
 from typing import Final, Literal, TypeAlias, TypeVar
 
 import trio
 
 from ._ancestry import Origin, enclosing, lineage, waits_for
-from ._asking import Asking
+from ._asking import quick_asking
 from ._delivery import Listener, Subscribers, Subscription
 from ._errors import AgentBusyError, ForeignRunError, NothingToResumeError, ReentrantCallError
 from ._events import Event
@@ -28,7 +29,7 @@ from ._provider import Provider
 from ._queues import Queue, Queued, QueueMode, as_message, as_messages
 from ._request import DEFAULT_SETTINGS, ModelSettings, Reasoning
 from ._result import RunResult
-from ._run import Run, Setting, can_answer
+from ._run import Run, can_answer, quick_setting
 from ._state import AgentState, Config, Conversation
 from ._stream import EventStream
 from ._tools import Tool
@@ -86,10 +87,12 @@ class Agent:
         settings: ModelSettings = DEFAULT_SETTINGS,
     ) -> None:
         _check_provider(provider)
-        _check_types(model=(model, str), system_prompt=(system_prompt, str), retry=(retry, RetryPolicy))
-        _check_types(
-            limits=(limits, Limits), hooks=(hooks or NO_HOOKS, Hooks), max_parallel_tools=(max_parallel_tools or 1, int)
-        )
+        _check_type("model", model, str)
+        _check_type("system_prompt", system_prompt, str)
+        _check_type("retry", retry, RetryPolicy)
+        _check_type("limits", limits, Limits)
+        _check_type("hooks", hooks or NO_HOOKS, Hooks)
+        _check_type("max_parallel_tools", max_parallel_tools or 1, int)
         if projection_failure not in ("fall_back", "fail"):
             raise ValueError(f"projection_failure is 'fall_back' or 'fail', not {projection_failure!r}")
         if max_parallel_tools is not None and max_parallel_tools < 1:
@@ -102,7 +105,7 @@ class Agent:
         )
         self._subscribers: Subscribers[Event] = Subscribers()
         name = getattr(provider, "name", None)
-        asking = Asking(
+        asking = quick_asking(
             provider=provider,
             provider_name=name if isinstance(name, str) else None,
             retry=retry,
@@ -111,7 +114,7 @@ class Agent:
             projection=IncrementalProjection(),
             fail_on_projection=projection_failure == "fail",
         )
-        self._setting = Setting(
+        self._setting = quick_setting(
             conversation=self._conversation,
             subscribers=self._subscribers,
             asking=asking,
@@ -368,21 +371,25 @@ def _result_of(run: Run) -> RunResult:
     )
 
 
-def _check_types(**given: tuple[object, type]) -> None:
+def _check_type(name: str, value: object, wanted: type) -> None:
     """Refuse at once what would fail in the middle of a run."""
-    for name, (value, wanted) in given.items():
-        if not isinstance(value, wanted):
-            raise TypeError(f"{name} is a {wanted.__name__}, not {type(value).__name__}")
+    if not isinstance(value, wanted):
+        raise TypeError(f"{name} is a {wanted.__name__}, not {type(value).__name__}")
 
 
 def _check_provider(provider: object) -> None:
     call = getattr(provider, "__call__", None)  # noqa: B004  # the bound method is looked at, not whether there is one
     if call is None:
         raise TypeError(f"a provider is an async callable (request, send), not {type(provider).__name__}")
-    if inspect.isasyncgenfunction(provider) or inspect.isasyncgenfunction(call):
+    if _is_generator(provider) or (type(provider) is not FunctionType and _is_generator(call)):
         raise TypeError("a provider sends its chunks: `await send(chunk)` in an async function, not `yield chunk`")
     if inspect.isclass(provider):
         raise TypeError(f"a provider is an object, not a class: {provider.__name__}(...)")
+
+
+def _is_generator(call: object) -> bool:
+    code = getattr(call, "__code__", None)  # as most have: `inspect` takes ten times as long
+    return inspect.isasyncgenfunction(call) if code is None else bool(code.co_flags & inspect.CO_ASYNC_GENERATOR)
 
 
 def _checked_tools(tools: Iterable[Tool]) -> tuple[Tool, ...]:

@@ -44,6 +44,7 @@ from ._messages import (
 from ._policies import Compaction, CompactionPolicy, CompactionReason, RetryPolicy
 from ._projection import IncrementalProjection, project
 from ._provider import Provider
+from ._quick import quick
 from ._request import ModelRequest, ModelSettings, ToolSpec, model_request
 from ._state import AgentState, Conversation
 
@@ -62,6 +63,9 @@ class Asking:
     settings: ModelSettings
     projection: IncrementalProjection
     fail_on_projection: bool
+
+
+quick_asking = quick(Asking)
 
 
 class Host(Protocol):
@@ -86,7 +90,8 @@ class Host(Protocol):
     def later_failure(self, what: str, failure: Exception) -> None: ...
     def snapshot(self) -> AgentState: ...
     def context(self) -> HookContext: ...
-    def time(self) -> float: ...
+    @property
+    def time(self) -> Callable[[], float]: ...
 
 
 class _Stream:
@@ -215,30 +220,26 @@ class Answer:
         assembly = Assembly(conversation.call_ids, model=request.model, provider=asking.provider_name)
         host.assembly = None
         conversation.start_streaming()
-        scope = trio.CancelScope()
-        job = host.jobs.start("provider", asking.provider, request, stream.send, scope=scope)
-        failure: Exception | None = None
+        job = host.jobs.start("provider", asking.provider, request, stream.send, lane=host.jobs.asking)
         while not (job.done and not stream.chunks):
             if not stream.chunks:
                 await host.look()
-            failure = await self._tell(stream.take(), assembly)
-            if failure is not None:
-                scope.cancel()
-                await self._ended(job)
-                if job.failure is not None:
-                    host.later_failure("the provider failed behind its unusable stream", job.failure)
-                break
-        else:
-            failure = self._verdict(job, assembly)
+            unusable = await self._tell(stream.take(), assembly)
+            if unusable is not None:
+                await host.after_failure()
+                self._failed += 1
+                host.fail("the provider failed", unusable)  # cancels the provider, and waits for it
+        failure = self._verdict(job, assembly)
         if failure is not None and host.assembly is None:
             conversation.stop_streaming()
         return failure
 
     async def _tell(self, chunks: list[Chunk], assembly: Assembly) -> Exception | None:
-        host = self._host
+        host, fold, log = self._host, assembly.fold, assembly.log
+        emit, time = host.emit, host.time  # looked up once: this loop is most of what a delta costs
         for chunk in chunks:
             try:
-                delta = assembly.fold(chunk)
+                delta = fold(chunk)
             except ProviderError as exc:
                 return exc
             except TypeError as exc:
@@ -246,11 +247,9 @@ class Answer:
             if host.assembly is None:
                 await self._start(assembly)
             if delta is None:
-                host.conversation.shown = len(assembly)
+                host.conversation.shown = len(log)
             else:
-                length = len(assembly.log)
-                update = message_update(delta, time=host.time(), view=assembly, length=length)  # pyright: ignore[reportCallIssue]  # attrs drops the underscore
-                await host.emit(update)
+                await emit(message_update(delta, time=time(), view=assembly, length=len(log)))  # pyright: ignore[reportCallIssue]  # attrs drops the underscore
         return None
 
     async def _start(self, assembly: Assembly) -> None:
@@ -260,11 +259,6 @@ class Answer:
         host.conversation.show(assembly)
         empty = assistant_message((), None, model=assembly.model, provider=assembly.provider)
         await host.emit(message_start(empty, time=host.time()))
-
-    async def _ended(self, job: Job[None]) -> None:
-        """Wait until a provider whose stream is unusable has let go of what it held."""
-        while not job.done:
-            await self._host.look()
 
     def _verdict(self, job: Job[None], assembly: Assembly) -> Exception | None:
         """What the provider's return means (F6)."""

@@ -7,7 +7,9 @@ Here lives what every child of a run has in common, whatever it does: it never b
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any, Generic, Protocol, TypeVar
+from contextvars import copy_context
+from operator import attrgetter
+from typing import Any, Final, Generic, Protocol, TypeAlias, TypeVar
 
 import trio
 
@@ -29,60 +31,125 @@ class Host(Protocol):
 
 
 class Job(Generic[T]):
-    """A piece of work: `done` once its task is about to end, with a value if `begun` and no `failure`."""
+    """A piece of work: `done` once it has ended, with a value if `begun` and no `failure`."""
 
-    __slots__ = ("begun", "done", "failure", "name", "scope", "value")
+    __slots__ = ("args", "begun", "done", "failure", "fn", "name", "value")
 
-    def __init__(self, name: str, scope: trio.CancelScope | None) -> None:
+    def __init__(self, name: str, fn: Callable[..., Awaitable[T]], args: tuple[Any, ...]) -> None:
         self.name = name
-        self.scope = scope
+        self.fn = fn
+        self.args = args
         self.begun = False
         self.done = False
         self.failure: Exception | None = None
         self.value: T | None = None
 
 
+_KEPT: Final = 4  # idle tasks of a lane; a hundred calls at once would leave as many, which all have to be ended
+
+# Trio has no public name for the innermost scope that a task is in.
+_scope_around: Final = attrgetter("_cancel_status")
+
+
+class _Worker:
+    """One child task, and the job that it is to do next."""
+
+    __slots__ = ("_around", "job", "lane", "task")
+
+    def __init__(self, job: Job[Any] | None, lane: Lane | None) -> None:
+        self.job = job
+        self.lane = lane
+        self.task: trio.lowlevel.Task | None = None
+
+    def enter(self) -> None:
+        """The task has begun, and no job yet."""
+        self.task = trio.lowlevel.current_task()
+        self._around: object = _scope_around(self.task)
+
+    def wake(self, job: Job[Any] | None) -> None:
+        """Give the idle task its next job, or none, so that it ends."""
+        assert self.task is not None
+        if job is not None:
+            self.task.context = copy_context()
+            self.task.name = job.name
+        self.job = job
+        trio.lowlevel.reschedule(self.task)
+
+    def is_clean(self) -> bool:
+        """Whether the job has left nothing behind that would reach into another one: no nursery, no scope.
+
+        test_A5_a_scope_that_a_tool_left_open_reaches_no_later_call
+        """
+        task = self.task
+        return task is not None and not task.child_nurseries and _scope_around(task) is self._around
+
+    async def rest(self) -> None:
+        """Be idle until there is another job, or none any more."""
+        self.job = None
+        if self.lane is not None and len(self.lane) < _KEPT:
+            self.lane.append(self)
+            await trio.lowlevel.wait_task_rescheduled(self._abort)
+
+    def _abort(self, _raise_cancel: object) -> trio.lowlevel.Abort:
+        assert self.lane is not None
+        self.lane.remove(self)
+        return trio.lowlevel.Abort.SUCCEEDED
+
+
+Lane: TypeAlias = list[_Worker]
+
+
 class Jobs:
     """The work under way in a run. `running` is empty when nothing of it is left.
 
-    A task does one job and ends. Using it again would save 9 us a turn, and hand whatever scope a tool left open on to
-    the next call: test_A5_a_scope_that_a_tool_left_open_reaches_no_later_call.
+    A job has a task to itself, and a copy of the context of whoever started it. `asking` and `tools` are lanes: tasks
+    that have become idle and are used again for work of the same kind, as waking one costs a third of starting one.
     """
 
-    __slots__ = ("_host", "_mailbox", "_nursery", "running")
+    __slots__ = ("_host", "_mailbox", "_nursery", "asking", "running", "tools")
 
     def __init__(self, nursery: trio.Nursery, host: Host, mailbox: Mailbox[Any]) -> None:
         self._nursery = nursery
         self._host = host
         self._mailbox = mailbox
+        self.asking: Lane = []
+        self.tools: Lane = []
         self.running: dict[Job[Any], None] = {}
 
-    def start(
-        self, name: str, fn: Callable[..., Awaitable[T]], *args: Any, scope: trio.CancelScope | None = None
-    ) -> Job[T]:
-        """Run `await fn(*args)` in a child task, in `scope` if given. Sync: children begin later, in any order."""
-        job: Job[T] = Job(name, scope)
+    def start(self, name: str, fn: Callable[..., Awaitable[T]], *args: Any, lane: Lane | None = None) -> Job[T]:
+        """Run `await fn(*args)` in a child task, a new one without a lane. Sync: jobs begin later, in any order."""
+        job = Job(name, fn, args)
         self.running[job] = None
-        self._nursery.start_soon(self._run, job, fn, args, name=name)
+        if lane:
+            lane.pop().wake(job)
+        else:
+            self._nursery.start_soon(self._work, _Worker(job, lane), name=name)
         return job
 
-    async def _run(self, job: Job[T], fn: Callable[..., Awaitable[T]], args: tuple[Any, ...]) -> None:
-        try:
-            if self._host.stopping:
-                _discard(args)
-            else:
-                job.begun = True
-                if job.scope is None:
-                    job.value = await fn(*args)
+    def close(self) -> None:
+        """Let the idle tasks end; nothing can be started any more."""
+        for lane in (self.asking, self.tools):
+            while lane:
+                lane.pop().wake(None)
+
+    async def _work(self, worker: _Worker) -> None:
+        worker.enter()
+        while (job := worker.job) is not None:
+            try:
+                if self._host.stopping:
+                    _discard(job.args)
                 else:
-                    with job.scope:
-                        job.value = await fn(*args)
-        except BaseException as exc:  # noqa: ASYNC103  # _caught raises what must go on
-            self._caught(job, exc)
-        finally:
-            job.done = True
-            del self.running[job]
-            self._mailbox.wake()
+                    job.begun = True
+                    job.value = await job.fn(*job.args)
+            except BaseException as exc:  # noqa: ASYNC103  # _caught raises what must go on
+                self._caught(job, exc)
+            finally:
+                job.done = True
+                del self.running[job]
+                self._mailbox.wake()
+            if self._host.stopping or not worker.is_clean():
+                return
+            await worker.rest()
 
     def _caught(self, job: Job[Any], exc: BaseException) -> None:
         """Record what went wrong; only cancellation goes on, to the scope that asked for it."""
@@ -95,7 +162,7 @@ class Jobs:
         if interrupt is not None:
             self._host.interrupted(interrupt)
             return
-        if not self._host.stopping:  # not the run's own abort, and a job's own scope has kept its own: from outside
+        if not self._host.stopping:  # it is not the run's own abort, so it is from outside
             self._host.cancelled_outside()
         if rest is exc:
             raise exc

@@ -133,6 +133,9 @@ class _Repair:
             _log.debug("left out an assistant message without text (stop reason %s)", message.stop_reason)
 
     def _add_calls(self, message: AssistantMessage, calls: tuple[ToolCall, ...]) -> None:
+        if len(calls) == 1 and calls[0].id and calls[0].id not in self._ids and not self._early:
+            self._add_call(message, calls[0])
+            return
         named = tuple([self._uniquely_named(call) for call in calls])
         if named != calls:
             renamed = iter(named)
@@ -146,6 +149,15 @@ class _Repair:
             self._missing[at] = sent
             holes.setdefault(call.id, []).append(at)
         self._await_results(holes)
+
+    def _add_call(self, message: AssistantMessage, call: ToolCall) -> None:
+        """What `_add_calls` does, for one call of an id that nobody has met: as most are."""
+        self._ids[call.id] = 1
+        self._sent.append(message)
+        at = len(self._sent)
+        self._sent.append(_HOLE)
+        self._missing[at] = call
+        self._holes[call.id] = (at,)
 
     def _await_results(self, holes: Mapping[str, Sequence[int]]) -> None:
         self._holes.update(holes)

@@ -50,6 +50,7 @@ from ._mailbox import Mailbox
 from ._messages import AssistantMessage, Message, ToolCall, ToolResultMessage
 from ._policies import Limits
 from ._queues import Queue, Queued
+from ._quick import quick
 from ._request import ToolSpec
 from ._settlement import Budget
 from ._state import AgentState, Conversation
@@ -82,6 +83,9 @@ class Setting:
     locks: FileLocks | None
 
 
+quick_setting = quick(Setting)
+
+
 class Run:
     """One run in the task that made it."""
 
@@ -107,6 +111,8 @@ class Run:
         self._prompt.items = [Queued("", message) for message in prompt]
         self._said_earlier = self.conversation.steering.items[:]
         self._delivery: Delivery[Event] = Delivery(setting.subscribers, self)
+        self._feed, self._apply = self.conversation.core.feed, self.conversation.apply
+        self._deliver = self._delivery.deliver
         self._interrupt: BaseException | None = None
         self._work: trio.Nursery | None = None
         self._tool_phase: ToolPhase | None = None
@@ -115,10 +121,9 @@ class Run:
         self._end: AgentEnd | None = None
         self._is_over = False  # all has been told; what is cancelled from here on changes nothing
         self._over: Mailbox[None] = Mailbox()
-        self._now = trio.lowlevel.current_clock().current_time
-        self._began = self._now()
         self._specs: tuple[object, tuple[ToolSpec, ...]] = (None, ())
         self.jobs: Jobs
+        self.time: Final = _stopwatch(trio.lowlevel.current_clock().current_time)
 
     # The whole run
 
@@ -171,6 +176,7 @@ class Run:
         while not settled:
             settled = await self._settled()
         self._is_over = True
+        self.jobs.close()
         self._over.wake()  # both let tasks return: cancelling them would cost an exception each
 
     def _caught(self, exc: BaseException) -> None:
@@ -275,9 +281,9 @@ class Run:
 
         To be awaited at once. No coroutine of its own, and `_advance` written out: a sixth of what a delta costs.
         """
-        self.conversation.core.feed(event)
-        self.conversation.apply(event)
-        return self._delivery.deliver(event)
+        self._feed(event)
+        self._apply(event)
+        return self._deliver(event)
 
     @trio.lowlevel.enable_ki_protection
     def _advance(self, event: Event) -> None:
@@ -334,9 +340,6 @@ class Run:
         if self._specs[0] is not tools:
             self._specs = (tools, tuple([tool.spec for tool in tools]))
         return self._specs[1]
-
-    def time(self) -> float:
-        return self._now() - self._began
 
     def snapshot(self) -> AgentState:
         return self.conversation.snapshot()
@@ -517,6 +520,16 @@ class Run:
         """The run's last event, once it has been told."""
         assert self._end is not None
         return self._end
+
+
+def _stopwatch(now: Callable[[], float]) -> Callable[[], float]:
+    """What tells the seconds since it was made, as every event is told with. A closure is the quickest way."""
+    began = now()
+
+    def time() -> float:
+        return now() - began
+
+    return time
 
 
 def _closing_reason(cause: Cause) -> Any:
