@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any, cast
 
 import pytest
@@ -13,9 +14,11 @@ from trio_agent import (
     BlockEnd,
     Chunk,
     Finish,
+    Limits,
     ProviderError,
     RedactedThinking,
     ResponseInfo,
+    RetryPolicy,
     Text,
     TextDelta,
     Thinking,
@@ -26,6 +29,8 @@ from trio_agent import (
     ToolCallStart,
     Usage,
     UsageReport,
+    decode,
+    encode,
 )
 from trio_agent._assembly import Assembly
 
@@ -269,3 +274,24 @@ def test_a_message_cut_off_keeps_what_had_come_and_says_why() -> None:
     message = assembly.message_at(len(assembly), "aborted", "aborted: enough")
     assert (message.text, message.stop_reason, message.error_message) == ("Hello", "aborted", "aborted: enough")
     assert message.usage == Usage(output=1)
+
+
+def test_L4_a_pair_of_surrogates_that_two_deltas_part_is_one_character_of_the_message() -> None:
+    """Halves that come apart are one character in the message, in history and in a log; a half alone stays a half."""
+    message = message_of(TextDelta(0, "a\ud83d"), TextDelta(0, "\ude00\ud83d"))
+    assert message.content == (Text("a\U0001f600\ud83d"),)
+    assert decode(json.loads(json.dumps(encode(message)))) == message
+
+
+@pytest.mark.parametrize("wrong", [{"max_attempts": 2.5}, {"max_attempts": "3"}, {"max_attempts": 0}])
+def test_F8_a_retry_policy_counts_in_whole_numbers(wrong: dict[str, Any]) -> None:
+    """A number of attempts that is none is refused where it is given, not told in an event that nobody can read."""
+    with pytest.raises((TypeError, ValueError)):
+        RetryPolicy(**wrong)
+
+
+@pytest.mark.parametrize("limit", ["max_turns", "max_tool_calls", "max_total_tokens"])
+def test_A8_limits_count_in_whole_numbers(limit: str) -> None:
+    """A limit that is no whole number is refused where it is given."""
+    with pytest.raises(TypeError):
+        Limits(**{limit: 1.5})

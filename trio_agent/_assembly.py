@@ -109,8 +109,8 @@ class Assembly:
             return self._last[1]
         blocks, info = self._read(length)
         usage = NO_USAGE if stop_reason is None else self.usage
-        model, response_id = (self.model, None) if info is None else (info.model, info.id)
-        message = assistant_message(blocks, stop_reason, usage, model, self.provider, error, response_id)
+        said = info or ResponseInfo(None, self.model, self.provider)
+        message = assistant_message(blocks, stop_reason, usage, said.model, said.provider, error, said.id)
         if stop_reason is None:
             self._last = (length, message)
         return message
@@ -141,7 +141,7 @@ class Assembly:
             self._open(chunk.index, RedactedThinking)
             self.log.append(chunk)
         elif isinstance(chunk, ResponseInfo):
-            for name, value in (("id", chunk.id), ("model", chunk.model)):
+            for name, value in (("id", chunk.id), ("model", chunk.model), ("provider", chunk.provider)):
                 if value is not None:
                     _require_text(name, value)
             self.log.append(chunk)
@@ -214,8 +214,8 @@ class Assembly:
         info: ResponseInfo | None = None
         for entry in self.log[:length]:
             if isinstance(entry, ResponseInfo):
-                known = info or ResponseInfo(None, self.model)
-                info = ResponseInfo(entry.id or known.id, entry.model or known.model)
+                known = info or ResponseInfo(None, self.model, self.provider)
+                info = ResponseInfo(entry.id or known.id, entry.model or known.model, entry.provider or known.provider)
             else:
                 of_block = parts.get(entry.index)
                 if of_block is None:
@@ -236,12 +236,23 @@ class Assembly:
                 signature = entry.signature
             else:
                 return Thinking("", redacted=entry.data)
-        text = "".join(texts)
+        text = _whole("".join(texts))
         kind = self._kinds[index]
         if kind is ToolCallStart:
             call_id, name = self._calls[index]
             return tool_call(call_id, name, arguments_text(None, text), signature)
         return quick_text(text, signature) if kind is TextDelta else Thinking(text, signature)
+
+
+def _whole(text: str) -> str:
+    """The text with the two halves of a surrogate pair as one character, where two deltas have parted them."""
+    if text.isascii():
+        return text
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
+    return text
 
 
 def _require_text(name: str, value: object) -> None:

@@ -64,10 +64,14 @@ class RedactedThinking:
 
 @attrs.frozen
 class ResponseInfo:
-    """What the provider says about the answer: its id, and the model that really gave it."""
+    """What the provider says about the answer: its id, and the model that really gave it.
+
+    `provider` is for one that asks others, such as `FallbackProvider`: which of them answered.
+    """
 
     id: str | None = None
     model: str | None = None
+    provider: str | None = None
 
 
 @attrs.frozen

@@ -18,7 +18,9 @@ if TYPE_CHECKING:
     from ._state import AgentState
 
 CompactionReason: TypeAlias = Literal["threshold", "overflow"]
-_positive: Any = attrs.validators.ge(1)
+_whole: Any = attrs.validators.instance_of(int)
+_positive: Any = attrs.validators.and_(_whole, attrs.validators.ge(1))
+_count: Any = attrs.validators.and_(_whole, attrs.validators.ge(0))
 _not_negative: Any = attrs.validators.ge(0)
 
 
@@ -57,8 +59,8 @@ class Limits:
     """
 
     max_turns: int | None = attrs.field(default=None, validator=attrs.validators.optional(_positive))
-    max_tool_calls: int | None = attrs.field(default=None, validator=attrs.validators.optional(_not_negative))
-    max_total_tokens: int | None = attrs.field(default=None, validator=attrs.validators.optional(_not_negative))
+    max_tool_calls: int | None = attrs.field(default=None, validator=attrs.validators.optional(_count))
+    max_total_tokens: int | None = attrs.field(default=None, validator=attrs.validators.optional(_count))
 
     def reached(self, *, turns: int, tool_calls: int, total_tokens: int | None) -> str | None:
         """The name of the first limit that has been reached, if one has."""
