@@ -64,11 +64,11 @@ class Left:
     locks: int
     children: int
 
-    def grown(self, since: Left, runs: int) -> dict[str, int]:
-        """In what it has grown, beyond the noise of a process that has been used: less than a block a run."""
+    def grown(self, since: Left) -> dict[str, int]:
+        """In what it has grown, beyond the noise of a process that has been used: 2,000 blocks, nothing else."""
         names = [field.name for field in attrs.fields(Left)]
         growth = {name: getattr(self, name) - getattr(since, name) for name in names}
-        return {name: by for name, by in growth.items() if by > (runs * 3 // 4 if name == "blocks" else 0)}
+        return {name: by for name, by in growth.items() if by > (2_000 if name == "blocks" else 0)}
 
 
 async def left() -> Left:
@@ -378,7 +378,7 @@ def main() -> int:
     print(f"{runs} runs: {', '.join(f'{count} {outcome}' for outcome, count in outcomes.most_common())}")
     for when, held in ((max(runs // 10, 1), early), (runs, late)):
         print(f"after {when:>6,}: " + ", ".join(f"{value:,} {name}" for name, value in attrs.asdict(held).items()))
-    grown = late.grown(early, runs - max(runs // 10, 1))
+    grown = late.grown(early)
     print(f"grown: {grown or 'nothing'}")
     return 1 if grown else 0
 
