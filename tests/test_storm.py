@@ -5,6 +5,8 @@ By default each named scenario is disturbed at a few places that are drawn; unde
 
 from __future__ import annotations
 
+import signal
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -63,3 +65,14 @@ def test_a_scenario_is_clean_in_other_schedules(name: str, seed: int) -> None:
 def test_whatever_happens_every_rule_is_kept(scenario: Scenario, seed: int, disturbance: Disturbance | None) -> None:
     """Any mixture of turns, failures, hooks, subscribers, queue traffic and limits, disturbed anywhere, is lawful."""
     play(scenario, seed=seed, disturbance=disturbance)
+
+
+@pytest.mark.real_time
+def test_F7_a_ctrl_c_arrives_where_a_shell_has_the_signal_ignored() -> None:
+    """A storm that runs in the background, where shells ignore the signal, sends its Ctrl-C all the same."""
+    ignored = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        play(Scenario(), disturbance=Disturbance(kind="ctrl_c", place=0))
+        assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGINT, ignored)

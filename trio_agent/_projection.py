@@ -198,14 +198,12 @@ class _Repair:
         self._tell("sent a call with the id %r of an earlier one under an id of its own", call.id)
         return ToolCall(call_id, call.name, raw=call.raw, signature=call.signature)
 
-    def _tell(self, text: str, call_id: str) -> bool:
-        """Log a repair, unless it was before. Whether this was the first time."""
+    def _tell(self, text: str, call_id: str) -> None:
+        """Log a repair, unless it was before."""
         line = text % (call_id,)
-        if line in self._told:
-            return False
-        self._told.add(line)
-        _log.warning("history was not sendable as it is: %s", line)
-        return True
+        if line not in self._told:
+            self._told.add(line)
+            _log.warning("history was not sendable as it is: %s", line)
 
 
 def _without_calls(message: AssistantMessage) -> AssistantMessage:

@@ -6,6 +6,8 @@ way to make a schedule come again.
 
 from __future__ import annotations
 
+import signal
+import threading
 from collections.abc import Awaitable, Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
@@ -48,9 +50,23 @@ def run_virtually(
             raise reason
         return result[0]
 
-    with deterministic(seed):
+    with deterministic(seed), _interruptible():
         clock = trio.testing.MockClock(autojump_threshold=0)
         return trio.run(bounded, clock=clock, instruments=instruments)
+
+
+@contextmanager
+def _interruptible() -> Generator[None]:
+    """A Ctrl-C arrives also in a process that a shell has started in the background, with the signal ignored."""
+    ignored = signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    if not ignored or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 @contextmanager
