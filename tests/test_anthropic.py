@@ -911,7 +911,7 @@ async def test_models_are_listed() -> None:
 
     async with httpx.AsyncClient(transport=httpx.MockTransport(answer)) as client:
         assert await Anthropic(base_url="http://h.test", client=client).models() == ("claude-x",)
-    assert seen == ["http://h.test/v1/models"]
+    assert seen == ["http://h.test/v1/models?limit=1000"]
 
 
 async def test_a_conversation_moves_between_providers() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import json
 import re
 import time
@@ -356,6 +357,32 @@ class TestSettings:
         found = messages_of(UserMessage("go"), system_prompt="s", dialect=ChatDialect(system_role=choice))
         assert found[0] == {"role": choice, "content": "s"}
 
+    def test_user_messages_in_a_row_can_be_made_one(self) -> None:
+        """Steered messages, and those around an answer that was left out: as text where all is text, else as parts."""
+        picture = UserMessage([Text("see"), Image(PNG, "image/png")])
+        strict = ChatDialect(merge_users=True)
+        history = (UserMessage("one"), AssistantMessage([Text(" ")]), UserMessage('t"wo\n'), AssistantMessage("yes"))
+        merged = messages_of(*history, UserMessage("three"), picture, UserMessage("four"), dialect=strict)
+        assert [message["role"] for message in merged] == ["user", "assistant", "user"]
+        assert merged[0]["content"] == 'one\n\nt"wo\n'
+        assert [part.get("text", part["type"]) for part in merged[2]["content"]] == [
+            "three",
+            "see",
+            "image_url",
+            "four",
+        ]
+        assert len(messages_of(*history)) == 3
+
+    def test_images_of_results_join_what_the_user_says_next(self) -> None:
+        """They stand in a user message of their own otherwise, in front of the next one."""
+        call, result = ToolCall("k1", "look", {}), ToolResultMessage("k1", "look", [Image(PNG, "image/png")])
+        history = (UserMessage("go"), AssistantMessage([call], "tool_use"), result, UserMessage("and?"))
+        roles = [message["role"] for message in messages_of(*history)]
+        assert roles == ["user", "assistant", "tool", "user", "user"]
+        merged = messages_of(*history, dialect=ChatDialect(merge_users=True))
+        assert [message["role"] for message in merged] == roles[:-1]
+        assert [part["type"] for part in merged[-1]["content"]] == ["text", "image_url", "text"]
+
 
 class TestReasoning:
     """Reasoning goes back only to the model that it came from, and only where the server wants it."""
@@ -480,15 +507,19 @@ def assert_acceptable(body: dict[str, Any]) -> None:
     tools=TOOLS,
     images=st.booleans(),
     field=st.sampled_from([None, "reasoning"]),
+    merge_users=st.booleans(),
 )
 def test_any_history_becomes_a_request_that_openais_types_accept(
-    messages: list[Message], tools: list[ToolSpec], images: bool, field: Any
+    messages: list[Message], tools: list[ToolSpec], images: bool, field: Any, merge_users: bool
 ) -> None:
     """Whatever is in a history, from whatever provider: valid by OpenAI's own types, paired, nothing blank."""
     request = a_request([UserMessage("go"), *messages], tools=tuple(tools), system_prompt="s")
-    text, _ = ChatRequestWriter(ChatDialect(images=images, reasoning_field=field), "openai-chat").write(request)
+    dialect = ChatDialect(images=images, reasoning_field=field, merge_users=merge_users)
+    text, _ = ChatRequestWriter(dialect, "openai-chat").write(request)
     body = json.loads(text.decode("utf-8", "strict"))
     assert_acceptable(body)
+    roles = [message["role"] for message in body["messages"]]
+    assert not merge_users or ("user", "user") not in itertools.pairwise(roles)
     for message in body["messages"]:
         message.pop("reasoning", None)  # no field of OpenAI's
     validate_chat_request(body)

@@ -25,7 +25,8 @@ class Provider(Protocol):
     counts as a failure that is not retryable. The provider runs in a task of its own; when it is cancelled it must
     release what it holds and let `trio.Cancelled` pass.
 
-    An attribute `name: str`, where there is one, becomes `AssistantMessage.provider`.
+    An attribute `name: str`, where there is one, becomes `AssistantMessage.provider`, unless a `ResponseInfo` names
+    another that answered.
     """
 
     async def __call__(self, request: ModelRequest, send: Send, /) -> None: ...

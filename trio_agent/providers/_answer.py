@@ -24,7 +24,8 @@ decode_strictly = msgspec.json.Decoder().decode
 class AnswerReader(ABC):
     """Reads one answer. What is to be sent piles up in `chunks`; whoever sends it clears the list.
 
-    `event` takes the events of a stream, or `whole` the one document of an answer that is not streamed. `close`
+    `event` takes the events of a stream, or `whole` the one document of an answer that is not streamed. `take_common`
+    is a short way for those events of which there are thousands; what it does not take goes to `event`. `close`
     is called once, when `ended` has become true or the body is over: it adds `Finish` and what was held
     back, or raises. Each may raise `ProviderError`; what it had added to `chunks` before still counts.
     """
@@ -36,6 +37,10 @@ class AnswerReader(ABC):
 
     @abstractmethod
     def event(self, name: str, data: str) -> None: ...
+
+    def take_common(self, raw: list[bytes], at: int) -> int:
+        """Take events in raw bytes from a place on, as long as they are plain. Gives the place of the first left."""
+        return at
 
     @abstractmethod
     def whole(self, document: Any) -> None: ...

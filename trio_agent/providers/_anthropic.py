@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from typing import Final
+from typing import Any, ClassVar, Final
 
 from .._request import ModelRequest
 from ._answer import AnswerReader
@@ -17,6 +17,7 @@ from ._anthropic_reader import MessagesReader
 from ._anthropic_request import CacheTime, MessagesWriter
 from ._base_url import BaseURL
 from ._bounds import DEFAULT_BOUNDS, DEFAULT_TIMEOUTS, Bounds, Timeouts
+from ._json_values import text_of
 from ._keys import Secret
 from ._openai_chat_dialect import dialect_of
 from ._pool import HTTPClient
@@ -38,6 +39,7 @@ class Anthropic(HTTPProvider):
 
     default_base_url = "https://api.anthropic.com/v1"
     default_name = "anthropic"
+    _first_page: ClassVar[Mapping[str, str]] = {"limit": "1000"}
 
     def __init__(
         self,
@@ -77,6 +79,10 @@ class Anthropic(HTTPProvider):
 
     def _key_headers(self, key: Secret) -> dict[str, str]:
         return {"x-api-key": key.reveal()}
+
+    def _next_page(self, document: Mapping[str, Any], /) -> Mapping[str, str] | None:
+        last = text_of(document.get("last_id"))
+        return {**self._first_page, "after_id": last} if document.get("has_more") is True and last else None
 
     def _write(self, request: ModelRequest) -> tuple[str, bytes, AnswerReader]:
         body, names = self._writer.write(request)

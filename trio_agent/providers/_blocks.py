@@ -10,11 +10,17 @@ from collections.abc import Callable
 
 from .._chunks import BlockEnd, Chunk, RedactedThinking, TextDelta, ThinkingDelta, ToolCallDelta, ToolCallStart
 from .._errors import ProviderError
+from .._quick import quick
 from ._answer import HalfCharacters
 from ._bounds import Bounds
 from ._conversation import ToolNames
 from ._fragments import encode_json
 from ._json_progress import JSONProgress
+
+# Once per event of most answers.
+text_delta = quick(TextDelta)
+thinking_delta = quick(ThinkingDelta)
+tool_call_delta = quick(ToolCallDelta)
 
 
 class Block:
@@ -35,7 +41,10 @@ class Block:
 
     def more(self, text: str) -> None:
         self.told += len(text)
-        if text := self._halves.join(text):
+        # Most text needs no joining, which is seen at its last character.
+        if self._halves.held or text[-1:] > "\ud7ff":
+            text = self._halves.join(text)
+        if text:
             self._chunks.append(self._make(self.index, text))
 
     def end(self) -> None:
@@ -53,7 +62,7 @@ class CallBlock(Block):
     __slots__ = ("_bounds", "_progress")
 
     def __init__(self, index: int, chunks: list[Chunk], bounds: Bounds) -> None:
-        super().__init__(index, chunks, ToolCallDelta)
+        super().__init__(index, chunks, tool_call_delta)
         self._bounds = bounds
         self._progress = JSONProgress()
 
@@ -79,10 +88,10 @@ class Blocks:
         self.calls = 0
 
     def text(self) -> Block:
-        return Block(self._next(), self._chunks, TextDelta)
+        return Block(self._next(), self._chunks, text_delta)
 
     def thinking(self) -> Block:
-        return Block(self._next(), self._chunks, ThinkingDelta)
+        return Block(self._next(), self._chunks, thinking_delta)
 
     def redacted(self, data: str) -> None:
         self._chunks.append(RedactedThinking(self._next(), data))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from typing import Final
+from typing import Any, ClassVar, Final
 from urllib.parse import quote
 
 from .._request import ModelRequest
@@ -18,6 +18,7 @@ from ._base_url import BaseURL
 from ._bounds import DEFAULT_BOUNDS, DEFAULT_TIMEOUTS, Bounds, Timeouts
 from ._gemini_reader import GenerateContentReader
 from ._gemini_request import GenerateContentWriter
+from ._json_values import text_of
 from ._keys import Secret
 from ._pool import HTTPClient
 from ._service import HTTPProvider
@@ -35,6 +36,7 @@ class Gemini(HTTPProvider):
 
     default_base_url = "https://generativelanguage.googleapis.com/v1beta"
     default_name = "gemini"
+    _first_page: ClassVar[Mapping[str, str]] = {"pageSize": "1000"}
 
     def __init__(
         self,
@@ -70,6 +72,10 @@ class Gemini(HTTPProvider):
 
     def _key_headers(self, key: Secret) -> dict[str, str]:
         return {"x-goog-api-key": key.reveal()}
+
+    def _next_page(self, document: Mapping[str, Any], /) -> Mapping[str, str] | None:
+        token = text_of(document.get("nextPageToken"))
+        return {**self._first_page, "pageToken": token} if token else None
 
     def _write(self, request: ModelRequest) -> tuple[str, bytes, AnswerReader]:
         body, names = self._writer.write(request)

@@ -24,6 +24,8 @@ _FILTERED: Final = frozenset(
     {"SAFETY", "RECITATION", "LANGUAGE", "BLOCKLIST", "PROHIBITED_CONTENT", "SPII", "MODEL_ARMOR"}
     | {"IMAGE_SAFETY", "IMAGE_PROHIBITED_CONTENT", "IMAGE_RECITATION", "ESCALATION"}
 )
+# The second is no word of the API's own, but of servers that copy it.
+_STOPPED: Final = frozenset({"STOP", "FUNCTION_CALL"})
 # The model made a mess of a call, which it may well not do again.
 _MALFORMED: Final = frozenset({"MALFORMED_FUNCTION_CALL", "UNEXPECTED_TOOL_CALL", "TOO_MANY_TOOL_CALLS"})
 _MALFORMED_TOO: Final = frozenset({"MALFORMED_RESPONSE", "NO_IMAGE", "IMAGE_OTHER"})
@@ -161,19 +163,19 @@ class GenerateContentReader(AnswerReader):
     def _take_finish(self, finish: Any, message: str) -> None:
         reason = finish if isinstance(finish, str) else repr(finish)
         # A cut or filtered answer stays one, also if a later chunk says that it ended well.
-        if self._finish in ("", "STOP"):
+        if self._finish == "" or self._finish in _STOPPED:
             self._finish, self._finish_message = reason, message
 
     def _stop_reason(self) -> str:
         """`stop`, `length` or `tool_use`, or the error that the end is."""
         reason = self._finish
         about = f": {excerpt(self._finish_message, 500)}" if self._finish_message else ""
-        if self._blocked and reason in ("", "STOP"):
+        if self._blocked and (not reason or reason in _STOPPED):
             raise ProviderError("content_filter", f"the service refused the prompt ({excerpt(self._blocked, 500)})")
         if not reason:
             text = "the stream ended without its end marker; the answer may be cut"
             raise ProviderError("network", text if self._seen else "the server sent no answer at all")
-        if reason == "STOP":
+        if reason in _STOPPED:
             return "tool_use" if self._blocks.calls else "stop"
         if reason == "MAX_TOKENS":
             return "length"

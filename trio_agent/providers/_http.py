@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import attrs
 import trio
+from httpx_sse import ServerSentEvent
 
 from .._errors import ProviderError
 from .._provider import Send
@@ -252,16 +253,16 @@ class _Relay:
         await self._read(lambda: self._reader.whole(_json_document(body)))
 
     async def _take_events(self, data: bytes | None) -> None:
-        # This loop runs once per delta of most services: no call in it that is not needed.
         decoder = EventDecoder(self._answer.bounds.event)
         reader, chunks = self._reader, self._reader.chunks
         while data is not None:
             failure: ProviderError | None = None
             try:
-                for event in decoder.feed(data):
-                    reader.event(event.event, event.data)
-                    if reader.ended:
-                        break
+                events, raw = decoder.split(data)
+                if not _take(events, reader):
+                    at = reader.take_common(raw, 0)
+                    while at < len(raw) and not _take(decoder.read(raw[at]), reader):
+                        at = reader.take_common(raw, at + 1)
             except ProviderError as error:
                 failure = error
             if chunks or failure is not None:
@@ -295,6 +296,15 @@ class _Relay:
             self._answer.resume()
         if failure is not None:
             raise failure
+
+
+def _take(events: list[ServerSentEvent], reader: AnswerReader) -> bool:
+    """Let the reader have them. Gives whether the answer has ended."""
+    for event in events:
+        reader.event(event.event, event.data)
+        if reader.ended:
+            return True
+    return False
 
 
 def _json_document(body: bytes) -> Any:

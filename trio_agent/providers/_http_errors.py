@@ -99,6 +99,7 @@ _BY_STATUS: Final[dict[int, ProviderErrorKind]] = {
     403: "authentication",
     407: "authentication",
     408: "timeout",
+    409: "server",  # somebody else holds the lock; the services' own clients try again
     425: "server",
     429: "rate_limit",
     498: "overloaded",

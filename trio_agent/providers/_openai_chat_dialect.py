@@ -52,8 +52,9 @@ class ChatDialect:
     `stream_usage` asks for usage in the stream; `strict_tools` passes the wish for strict schemas on.
     `reasoning` maps the dial to fields of the body; `reasoning_field` is where the reasoning of earlier
     answers of the same model goes back, beside their tool calls, or None where it must not. `images` false puts
-    a text in the place of every image. `cache_key` sends a `prompt_cache_key` made of system prompt and tools, so that
-    the turns of a conversation meet the same cache.
+    a text in the place of every image. `merge_users` makes one message of user messages in a row, for chat templates
+    that insist on user and assistant taking turns, as some models have them. `cache_key` sends a `prompt_cache_key`
+    made of system prompt and tools, so that the turns of a conversation meet the same cache.
     """
 
     max_tokens_field: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
@@ -64,6 +65,7 @@ class ChatDialect:
     reasoning: ReasoningDial = reasoning_effort
     reasoning_field: ReasoningField | None = None
     images: bool = True
+    merge_users: bool = False
     cache_key: bool = False
     call_ids: Alphabet = _CALL_IDS
     key_header: str = "authorization"

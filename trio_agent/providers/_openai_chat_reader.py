@@ -6,7 +6,9 @@ put together in `_openai_chat_calls.py`, usage in `_openai_chat_usage.py`. Nothi
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, Final, Literal
+
+import msgspec
 
 from .._chunks import (
     BlockEnd,
@@ -19,7 +21,8 @@ from .._chunks import (
 )
 from .._errors import ProviderError
 from .._messages import Usage
-from ._answer import AnswerReader, HalfCharacters, decode_strictly, event_object, excerpt
+from ._answer import AnswerReader, HalfCharacters, event_object, excerpt
+from ._blocks import text_delta
 from ._bounds import Bounds
 from ._conversation import ToolNames
 from ._fragments import encode_json
@@ -38,6 +41,31 @@ _LENGTH: Final = frozenset({"length", "max_tokens", "max_output_tokens", "model_
 _FILTERED: Final = frozenset({"content_filter", "content_filtered", "safety", "refusal", "recitation", "guardrail"})
 _BESIDE: Final = frozenset({"error", "error_message", "x_groq"})  # keys that say something beside the choices
 _SERVER: Final = frozenset({"error", "abort", "aborted", "cancelled", "insufficient_system_resource", "network_error"})
+
+
+class _PlainDelta(msgspec.Struct, gc=False, forbid_unknown_fields=True):
+    content: str
+
+
+class _PlainChoice(msgspec.Struct, gc=False):
+    delta: _PlainDelta
+    index: Literal[0] | None = 0
+    finish_reason: None = None
+    usage: None = None
+    error: None = None
+
+
+class _PlainEvent(msgspec.Struct, gc=False):
+    """An event that holds more text, and nothing that the long way would look at. Decoding another one fails."""
+
+    choices: tuple[_PlainChoice]
+    usage: None = None
+    error: None = None
+    error_message: None = None
+    x_groq: None = None
+
+
+_decode_plain: Final = msgspec.json.Decoder(_PlainEvent).decode
 
 
 class ChatReader(AnswerReader):
@@ -62,42 +90,29 @@ class ChatReader(AnswerReader):
         self._seen = False
 
     def event(self, name: str, data: str) -> None:
-        # Once per delta: the common event takes the short way through here, and every other the long one.
-        try:
-            chunk = decode_strictly(data)
-        except (ValueError, RecursionError):
-            if data.strip() == "[DONE]":
-                self._sealed = self.ended = True
-                return
-            chunk = event_object(data)
+        if data.strip() == "[DONE]":
+            self._sealed = self.ended = True
+            return
+        chunk = event_object(data)
         if name == "error":
             raise stream_error(chunk, secrets=self._secrets)
-        if self._text < 0 or not self._take_plain(chunk):
-            self._take(chunk if chunk.__class__ is dict else event_object(data), "delta")
+        self._take(chunk, "delta")
 
-    def _take_plain(self, chunk: Any) -> bool:
-        """Take more of an open text, if the event holds nothing else. Otherwise change nothing, and say no."""
+    def take_common(self, raw: list[bytes], at: int) -> int:
+        """More of a text that is open, in events that hold nothing else."""
+        text, append = self._text, self.chunks.append
+        if text < 0 or self._texts.held:
+            return at
         try:
-            [choice] = chunk["choices"]
-            delta = choice["delta"]
-            content: str = delta["content"]
-            if (
-                len(delta) != 1
-                or choice.get("finish_reason") is not None
-                or choice.get("index")
-                or chunk.get("usage") is not None
-                or "error" in chunk
-                or "x_groq" in chunk
-                or "usage" in choice
-                or self._texts.held
-                or not content.isascii()
-            ):
-                return False
-        except (KeyError, ValueError, TypeError, AttributeError):
-            return False
-        if content:
-            self.chunks.append(TextDelta(self._text, content))
-        return True
+            for at in range(at, len(raw)):  # noqa: B020, PLR1704
+                event = raw[at]
+                if 10 in event or event[:6] != b"data: ":
+                    return at
+                if content := _decode_plain(event[6:]).choices[0].delta.content:
+                    append(text_delta(text, content))
+        except (ValueError, RecursionError):  # anything else, or no JSON
+            return at
+        return len(raw)
 
     def whole(self, document: Any) -> None:
         answer = object_of(document)

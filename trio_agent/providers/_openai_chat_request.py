@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import hashlib
 from collections.abc import Iterable
+from itertools import groupby
 from typing import Any
 
 import attrs
@@ -25,6 +26,7 @@ from ._schemas import wire_schema
 _NO_TEXT = "(no text)"
 _NO_OUTPUT = "(no output)"
 _SEE_BELOW = "(the images are in the user message below)"
+_USER = b'{"role":"user","content":'  # how every user message of ours begins
 
 
 @attrs.frozen
@@ -116,6 +118,8 @@ class ChatRequestWriter:
             written.append(_user_message(images))
         if not written:
             raise ProviderError("invalid_request", "the request holds no message; give it a prompt")
+        if self._dialect.merge_users:
+            written = _with_users_merged(written)
         return b"[" + b",".join(written) + b"]"
 
     def _message(self, message: Sendable, model: str) -> _Written:
@@ -209,7 +213,31 @@ def _cache_key(system_prompt: str, tools: bytes) -> str:
 
 
 def _user_message(parts: list[bytes]) -> bytes:
-    return b'{"role":"user","content":[' + b",".join(parts) + b"]}"
+    return _USER + b"[" + b",".join(parts) + b"]}"
+
+
+def _with_users_merged(written: list[bytes]) -> list[bytes]:
+    """One user message for each row of them."""
+    merged: list[bytes] = []
+    for is_user, row in groupby(written, key=lambda message: message.startswith(_USER)):
+        messages = list(row)
+        if is_user and len(messages) > 1:
+            messages = [_merged([message.removeprefix(_USER)[:-1] for message in messages])]
+        merged += messages
+    return merged
+
+
+def _merged(contents: list[bytes]) -> bytes:
+    """A user message of several contents. Texts stay plain text as long as there is nothing else."""
+    if any(not content.startswith(b'"') for content in contents):
+        return _user_message([_as_parts(content) for content in contents])
+    text = "\n\n".join([msgspec.json.decode(content, type=str) for content in contents])
+    return _USER + encode_json(text) + b"}"
+
+
+def _as_parts(content: bytes) -> bytes:
+    """The content parts, without the brackets around them."""
+    return b'{"type":"text","text":' + content + b"}" if content.startswith(b'"') else content[1:-1]
 
 
 def _tool_settings(settings: ModelSettings, names: ToolNames, tools: tuple[ToolSpec, ...]) -> dict[str, Any]:

@@ -174,7 +174,8 @@ def _content(parts: list[dict[str, Any]]) -> str | list[dict[str, Any]]:
 def _text(block: Text, own: bool) -> dict[str, Any] | None:
     if is_blank(block.text):
         return None
-    message: dict[str, Any] = {"role": "assistant", "content": safe_text(block.text)}
+    # llama.cpp knows an answer by its type alone: test_an_answer_says_that_it_is_a_message.
+    message: dict[str, Any] = {"type": "message", "role": "assistant", "content": safe_text(block.text)}
     phase = object_of(loads_or_none(block.signature or "")).get("phase") if own else None
     return message | ({"phase": phase} if phase in ("commentary", "final_answer") else {})
 

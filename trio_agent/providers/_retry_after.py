@@ -23,20 +23,25 @@ _UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 
 def retry_after_seconds(headers: Mapping[str, str], payload: Any, message: str, now: float) -> float | None:
-    """The longest wait that is asked for, in seconds, or None where none is or it is over already.
+    """The wait that is asked for, in seconds, or None where none is or it is over already.
 
-    Headers count before the body, and the body's fields before its words.
+    Headers count before the body, and the body's fields before its words; the longest of one kind. Milliseconds count
+    before whole seconds, to which services round them: as their own clients read it.
     """
-    for source in (_from_headers(headers, now), _from_details(payload), _from_message(message)):
+    sources = (_from_milliseconds(headers), _from_header(headers, now), _from_details(payload), _from_message(message))
+    for source in sources:
         waits = [wait for wait in source if wait is not None and math.isfinite(wait) and wait > 0]
         if waits:
             return max(waits)
     return None
 
 
-def _from_headers(headers: Mapping[str, str], now: float) -> Iterator[float | None]:
+def _from_milliseconds(headers: Mapping[str, str]) -> Iterator[float | None]:
     milliseconds = _number(headers.get("retry-after-ms"))
     yield None if milliseconds is None else milliseconds / 1000
+
+
+def _from_header(headers: Mapping[str, str], now: float) -> Iterator[float | None]:
     text = headers.get("retry-after")
     seconds = _number(text)
     yield _until(text, now) if seconds is None else seconds

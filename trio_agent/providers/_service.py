@@ -9,13 +9,15 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from types import TracebackType
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, Final, TypeVar
+from urllib.parse import urlencode
 
 import trio
 
+from .._errors import ProviderError
 from .._provider import Send
 from .._request import ModelRequest
-from ._answer import AnswerReader
+from ._answer import AnswerReader, excerpt
 from ._base_url import BaseURL
 from ._bounds import DEFAULT_BOUNDS, DEFAULT_TIMEOUTS, Bounds, Timeouts
 from ._http import Exchange, Outgoing
@@ -24,6 +26,8 @@ from ._keys import HeaderSecrets, Secret, as_secret, secret_from_environment
 from ._pool import HTTPClient, Pool, library_of
 
 Self = TypeVar("Self", bound="HTTPProvider")
+_MOST_PAGES: Final = 100
+_NO_QUERY: Final[Mapping[str, str]] = {}
 
 
 class HTTPProvider(ABC):
@@ -37,6 +41,7 @@ class HTTPProvider(ABC):
 
     default_base_url: ClassVar[str]
     default_name: ClassVar[str]
+    _first_page: ClassVar[Mapping[str, str]] = _NO_QUERY  # what is asked of the list of models
 
     def __init__(
         self,
@@ -67,6 +72,17 @@ class HTTPProvider(ABC):
         self._exchange = Exchange(self._pool, self.base_url, timeouts, bounds, self._secrets)
         self._entered = False
 
+    @property
+    def secrets(self) -> tuple[Secret, ...]:
+        """The keys that it holds, so that they can be kept out of what is written."""
+        return self._secrets
+
+    @property
+    def missing_key(self) -> str | None:
+        """The environment variable that should hold the key: where there is none, at the maker's own address."""
+        names = self._key_variables()
+        return names[0] if names and not self._secrets and str(self.base_url) == self.default_base_url else None
+
     @abstractmethod
     def _key_variables(self) -> tuple[str, ...]:
         """The environment variables that may hold the key for this base URL's host."""
@@ -84,9 +100,25 @@ class HTTPProvider(ABC):
         await self._exchange.stream(self._outgoing("POST", path, body, headers, request), reader, send)
 
     async def models(self) -> tuple[str, ...]:
-        """The names of the models that the service offers, as it lists them. Raises `ProviderError`."""
-        document = await self._exchange.document(self._outgoing("GET", "models", None, {"accept": "application/json"}))
-        return _model_names(document)
+        """The names of all models that the service offers, in its order. Raises `ProviderError`."""
+        names: list[str] = []
+        query = self._first_page
+        for _ in range(_MOST_PAGES):
+            path = f"models?{urlencode(query)}" if query else "models"
+            outgoing = self._outgoing("GET", path, None, {"accept": "application/json"})
+            document = await self._exchange.document(outgoing)
+            names += _model_names(document)
+            following = self._next_page(object_of(document))
+            if following is None:
+                return tuple(names)
+            if following == query:
+                break
+            query = following
+        raise ProviderError("protocol", f"the list of models that {self.base_url.host} sends has no end")
+
+    def _next_page(self, _document: Mapping[str, Any], /) -> Mapping[str, str] | None:
+        """The query for the page behind this one of the list of models, None where it was the last."""
+        return None
 
     def _outgoing(
         self,
@@ -121,9 +153,13 @@ class HTTPProvider(ABC):
         return f"<{type(self).__name__} {self.name!r} at {self.base_url}>"
 
 
-def _model_names(document: Any) -> tuple[str, ...]:
+def _model_names(document: Any) -> list[str]:
     """Names from the lists that services give: `{"data": [{"id": …}]}`, `{"models": [{"name": …}]}`, or a bare list."""
-    listed = object_of(document).get("data") or object_of(document).get("models") or document
-    entries = [(object_of(entry).get("id"), object_of(entry).get("name"), entry) for entry in list_of(listed)]
+    given = object_of(document)
+    places: tuple[Any, ...] = (given.get("data"), given.get("models"), document)
+    listed = next((list_of(found) for found in places if isinstance(found, list)), None)
+    if listed is None and document != {}:  # Google leaves out what is empty
+        raise ProviderError("protocol", f"the server sent no list of models: {excerpt(repr(document))}")
+    entries = [(object_of(entry).get("id"), object_of(entry).get("name"), entry) for entry in listed or ()]
     names = [text_of(found) or text_of(name) or text_of(entry) for found, name, entry in entries]
-    return tuple([name.removeprefix("models/") for name in names if name])
+    return [name.removeprefix("models/") for name in names if name]
