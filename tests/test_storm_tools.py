@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from scenes import make_agent
 from storm_scenarios import SCENARIOS
 
-from trio_agent import MessageEnd, UserMessage, tool
+from trio_agent import Agent, MessageEnd, UserMessage, tool
 from trio_agent.testing import (
     Call,
     Checkpoints,
@@ -31,6 +31,7 @@ from trio_agent.testing import (
     ScriptedProvider,
     Stage,
     call,
+    disturb_everywhere,
     every_checkpoint,
     finish,
     play,
@@ -130,18 +131,39 @@ def test_an_application_explores_its_own_agent_in_a_few_lines() -> None:
         await trio.sleep(1)
         return "seen"
 
-    def run_once(checkpoints: Checkpoints) -> None:
-        async def main() -> None:
-            agent, recorder = make_agent(
-                ScriptedProvider([call("c1", "look"), finish("tool_use")], ["ok", finish()]), tools=[look]
-            )
-            with trio.CancelScope() as scope, checkpoints.watching(abort=agent.abort, cancel=scope.cancel):
-                await agent.prompt("go")
-            recorder.assert_lawful()
+    def make() -> Agent:
+        return Agent(
+            ScriptedProvider([call("c1", "look"), finish("tool_use")], ["ok", finish()]), model="m", tools=[look]
+        )
 
-        run_virtually(main, instruments=[checkpoints])
+    found = disturb_everywhere(make)
+    assert found.checkpoints > 5
+    assert found.runs == {"abort": found.checkpoints, "cancel": found.checkpoints, "ctrl_c": found.checkpoints}
+    assert sum(disturb_everywhere(make, sample=2).runs.values()) == 6
 
-    assert every_checkpoint(run_once, kinds=["abort", "cancel", "error"]).checkpoints > 5
+
+def test_where_the_exploration_failed_is_said() -> None:
+    """What fails behind a disturbance carries a note with its kind, its task and its place."""
+
+    @tool
+    async def look() -> str:
+        """Look."""
+        try:
+            await trio.sleep(1)
+        except trio.Cancelled:
+            with trio.CancelScope(shield=True):
+                await trio.Event().wait()
+            raise
+        return "seen"
+
+    def make() -> Agent:
+        return Agent(
+            ScriptedProvider([call("c1", "look"), finish("tool_use")], ["ok", finish()]), model="m", tools=[look]
+        )
+
+    with pytest.raises(Hang) as caught:
+        disturb_everywhere(make)
+    assert any("abort" in note and "tool look" in note for note in caught.value.__notes__)
 
 
 # Hangs

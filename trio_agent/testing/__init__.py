@@ -11,6 +11,7 @@ from ._conductor import Choose as Choose
 from ._conductor import Conductor as Conductor
 from ._conductor import Exploration as Exploration
 from ._conductor import explore as explore
+from ._everywhere import disturb_everywhere as disturb_everywhere
 from ._judge import LifecycleViolation as LifecycleViolation
 from ._judge import TraceChecker as TraceChecker
 from ._judge import check_trace as check_trace
