@@ -265,7 +265,7 @@ class Agent:
         self._refuse_foreign("subscribe")
         if not callable(listener):
             raise TypeError(f"subscribe() takes a callable, not {type(listener).__name__}")
-        return self._subscribers.add(listener, observer, lambda: self._refuse_foreign("unsubscribe"))
+        return self._subscribers.add(listener, observer, self._refuse_foreign)
 
     def configure(
         self,

@@ -29,7 +29,7 @@ class Subscription(Generic[E]):
     __slots__ = ("_guard", "_subscribers", "active", "listener", "observer")
 
     def __init__(
-        self, subscribers: Subscribers[E], listener: Listener[E], observer: bool, guard: Callable[[], None]
+        self, subscribers: Subscribers[E], listener: Listener[E], observer: bool, guard: Callable[[str], None]
     ) -> None:
         self._subscribers = subscribers
         self._guard = guard
@@ -38,7 +38,7 @@ class Subscription(Generic[E]):
         self.active = True
 
     def __call__(self) -> None:
-        self._guard()
+        self._guard("unsubscribe")
         self.active = False
         self._subscribers.remove(self)
 
@@ -62,7 +62,7 @@ class Subscribers(Generic[E]):
     def __init__(self) -> None:
         self.all: tuple[Subscription[E], ...] = ()
 
-    def add(self, listener: Listener[E], observer: bool, guard: Callable[[], None]) -> Subscription[E]:
+    def add(self, listener: Listener[E], observer: bool, guard: Callable[[str], None]) -> Subscription[E]:
         subscription = Subscription(self, listener, observer, guard)
         self.all = (*self.all, subscription)
         return subscription

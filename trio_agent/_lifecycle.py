@@ -150,6 +150,10 @@ def kind_of(event: Event) -> str:
         return _END_KIND[message.role]
     return event.type
 
+# Of a turn without calls, which has none to write down: an idle agent needs no dictionaries of its own.
+_NO_PLACES: Final[dict[str, int]] = {}
+_NONE_ENDED: Final[dict[str, ToolResultMessage]] = {}
+
 
 class Lifecycle:
     """One agent's place in the tables, and the few facts that the tables cannot hold.
@@ -186,9 +190,9 @@ class Lifecycle:
         """Forget the turn before."""
         self.standing: AssistantMessage | None = None
         self.calls: tuple[ToolCall, ...] = ()
-        self._places: dict[str, int] = {}
+        self._places = _NO_PLACES
         self.started = 0  # how many of the calls have started, in their order (T1)
-        self.ended: dict[str, ToolResultMessage] = {}
+        self.ended = _NONE_ENDED
         self.results = 0  # how many result messages are complete, in the order of the calls (T4)
 
     def feed(self, event: Event) -> None:
@@ -231,7 +235,9 @@ class Lifecycle:
         self.open_message = None
         self.standing = message
         self.calls = () if message.stop_reason in _UNSENDABLE else message.tool_calls
-        self._places = {call.id: place for place, call in enumerate(self.calls)} if self.calls else {}
+        if self.calls:
+            self._places = {call.id: place for place, call in enumerate(self.calls)}
+            self.ended = {}
 
     def is_running(self, call_id: str) -> bool:
         """Whether a call has started and not ended."""
