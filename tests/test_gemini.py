@@ -326,6 +326,11 @@ class TestReading:
         answer = await played(Gemini, [chunk({"text": "a"}), chunk(finish=reason)])
         assert (answer.failed().kind, answer.failed().retryable, answer.message.text) == (kind, again, "a")
 
+    async def test_a_stop_by_another_name(self) -> None:
+        """A server that copies the API and ends an answer with calls as FUNCTION_CALL is understood."""
+        answer = await played(Gemini, [chunk({"text": "a"}), chunk(call(id="k1"), finish="FUNCTION_CALL")])
+        assert (answer.clean().stop_reason, answer.calls) == ("tool_use", [("k1", "f", "{}")])
+
     @pytest.mark.parametrize("later", ["STOP", "OTHER", None])
     async def test_a_cut_answer_stays_cut(self, later: str | None) -> None:
         """A limit that was reached is not taken back by what a later chunk says."""

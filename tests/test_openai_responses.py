@@ -95,6 +95,7 @@ def thought(item_id: str, secret: str | None, place: int = 0, text: str = "") ->
 
 
 BYE = [CREATED, said("bye"), completed()]
+ANSWERED = {"type": "message", "role": "assistant", "content": "a"}
 
 
 def expected_calls(file: Recorded) -> list[tuple[Any, str, str]]:
@@ -279,7 +280,7 @@ class TestReading:
         found = ResponsesWriter(PLAIN, "openai-responses", store=False, summary=None).write(
             a_request([UserMessage("go"), answer.message, UserMessage("on")], model="m")
         )
-        assert json.loads(found.body)["input"][1] == {"role": "assistant", "content": "a", "phase": "commentary"}
+        assert json.loads(found.body)["input"][1] == ANSWERED | {"phase": "commentary"}
 
     @pytest.mark.parametrize("kind", ["output_text", "reasoning_text", "function_call_arguments"])
     async def test_a_character_cut_between_two_deltas_is_joined(self, kind: str) -> None:
@@ -497,11 +498,15 @@ class TestMessages:
         assert (body["store"], "include" in body, "reasoning" in body) == (False, False, False)
         assert body["input"] == [
             {"role": "user", "content": "hi"},
-            {"role": "assistant", "content": "let me see"},
+            ANSWERED | {"content": "let me see"},
             {"type": "function_call", "call_id": "k1", "name": "f", "arguments": '{"a":1}'},
             {"type": "function_call_output", "call_id": "k1", "output": "2"},
-            {"role": "assistant", "content": "two"},
+            ANSWERED | {"content": "two"},
         ]
+
+    def test_an_answer_says_that_it_is_a_message(self) -> None:
+        """What the assistant said has its type beside its role: llama.cpp refuses an item of the role alone."""
+        assert items_of(UserMessage("hi"), AssistantMessage("a"))[1] == ANSWERED
 
     def test_images(self) -> None:
         """Images are shown, also in results; where they cannot be, words take their place."""
@@ -768,7 +773,7 @@ class TestStored:
         _, second, again, third = await self.talk([UserMessage("go")], self.GONE, self.BYE, self.BYE)
         assert second["previous_response_id"] == "r1"
         assert "previous_response_id" not in again
-        assert [item.get("type", item.get("role")) for item in again["input"]] == (
+        assert [item.get("role", item.get("type")) for item in again["input"]] == (
             ["user", "reasoning", "assistant", "function_call", "function_call_output", "user"]
         )
         assert "previous_response_id" not in third
@@ -788,7 +793,7 @@ def assert_acceptable(body: dict[str, Any]) -> None:
     awaited: list[str] = []
     thinking = False
     for item in body["input"]:
-        kind = item.get("type", item.get("role"))
+        kind = item.get("role", item.get("type"))
         if kind == "function_call_output":
             assert item["call_id"] == awaited.pop(0)
         elif kind != "function_call" and kind != "reasoning" and kind != "assistant":
@@ -877,5 +882,5 @@ async def test_a_conversation_moves_between_providers() -> None:
     )
     body = await sent(OpenAIResponses, a_request(history), BYE)
     validate_responses_request(body)
-    kinds = [item.get("type", item.get("role")) for item in body["input"]]
+    kinds = [item.get("role", item.get("type")) for item in body["input"]]
     assert kinds == ["user", "assistant", "function_call", "function_call_output"]

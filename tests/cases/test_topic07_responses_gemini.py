@@ -31,7 +31,7 @@ def error_of(result: RunResult) -> ProviderError:
 
 def kinds_of(body: dict[str, Any]) -> list[str]:
     validate_responses_request(body)
-    return [item.get("type", item.get("role")) for item in body["input"]]
+    return [item.get("role", item.get("type")) for item in body["input"]]
 
 
 async def test_b071_a_heartbeat_of_an_unknown_type() -> None:

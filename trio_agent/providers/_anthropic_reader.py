@@ -6,7 +6,9 @@ their results, whatever comes next) are passed over, deltas and all. Nothing wai
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, ClassVar, Final
+
+import msgspec
 
 from .._chunks import Finish, ResponseInfo, UsageReport
 from .._errors import ProviderError
@@ -22,6 +24,32 @@ from ._keys import Secret
 _STOP: Final = frozenset({"end_turn", "stop_sequence"})
 _LENGTH: Final = frozenset({"max_tokens", "model_context_window_exceeded"})
 _TEXTS: Final = {"text_delta": ("text", "text"), "thinking_delta": ("thinking", "thinking")}
+
+_LF: Final = 10
+_MORE: Final = b"event: content_block_delta\ndata: "
+
+
+class _TextDelta(msgspec.Struct, gc=False, tag_field="type", tag="text_delta"):
+    kind: ClassVar[str] = "text"
+    text: str
+
+
+class _ThinkingDelta(msgspec.Struct, gc=False, tag_field="type", tag="thinking_delta"):
+    kind: ClassVar[str] = "thinking"
+    text: str = msgspec.field(name="thinking")
+
+
+class _ArgumentsDelta(msgspec.Struct, gc=False, tag_field="type", tag="input_json_delta"):
+    kind: ClassVar[str] = "tool_use"
+    text: str = msgspec.field(name="partial_json")
+
+
+class _BlockDelta(msgspec.Struct, gc=False, tag_field="type", tag="content_block_delta"):
+    index: int
+    delta: _TextDelta | _ThinkingDelta | _ArgumentsDelta
+
+
+_decode_delta: Final = msgspec.json.Decoder(_BlockDelta).decode
 
 
 class MessagesReader(AnswerReader):
@@ -60,6 +88,25 @@ class MessagesReader(AnswerReader):
             self.ended = True
         elif kind == "error" or name == "error" or event.get("error") or ("type" not in event and find_error(event)):
             raise stream_error(event, secrets=self._secrets)
+
+    def take_common(self, raw: list[bytes], at: int) -> int:
+        """More of a block that is open."""
+        start, blocks = len(_MORE), self._open
+        try:
+            while at < len(raw):
+                event = raw[at]
+                data = event[start:]
+                if event[:start] != _MORE or _LF in data:
+                    break
+                more = _decode_delta(data)
+                block, delta = blocks.get(more.index), more.delta
+                if block is None:
+                    break
+                block.more(delta.kind, delta.text)
+                at += 1
+        except (ValueError, RecursionError):  # it is another event, or no JSON
+            pass
+        return at
 
     def whole(self, document: Any) -> None:
         answer = object_of(document)
@@ -186,7 +233,7 @@ class _Open:
         if kind != self.kind:
             raise ProviderError("protocol", f"the server sent {kind} for a block that it had begun as {self.kind}")
         if text:
-            self._opened().more(text)
+            (self._block or self._opened()).more(text)
 
     def end(self) -> None:
         if self._given and (self._block is None or not self._block.told):

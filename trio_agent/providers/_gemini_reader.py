@@ -6,7 +6,9 @@ signature ends it. Nothing waits, and no rule names a server.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, Final, Literal
+
+import msgspec
 
 from .._chunks import Finish, ResponseInfo, UsageReport
 from .._errors import ProviderError
@@ -31,6 +33,44 @@ _MALFORMED: Final = frozenset({"MALFORMED_FUNCTION_CALL", "UNEXPECTED_TOOL_CALL"
 _MALFORMED_TOO: Final = frozenset({"MALFORMED_RESPONSE", "NO_IMAGE", "IMAGE_OTHER"})
 _SERVER: Final = frozenset({"OTHER", "FINISH_REASON_UNSPECIFIED"})
 
+_LF: Final = 10
+_NOTHING: Final = msgspec.Raw(b"{}")
+
+
+class _PlainPart(msgspec.Struct, gc=False, forbid_unknown_fields=True):
+    text: str
+    thought: bool = False
+
+
+class _PlainContent(msgspec.Struct, gc=False):
+    parts: tuple[_PlainPart]
+
+
+class _PlainCandidate(msgspec.Struct, gc=False, rename="camel"):
+    content: _PlainContent
+    index: Literal[0] | None = 0
+    finish_reason: None = None
+
+
+class _PlainChunk(msgspec.Struct, gc=False):
+    """A chunk that holds more text, and nothing else that the long way would look at. Decoding another one fails."""
+
+    candidates: tuple[_PlainCandidate]
+    usage: msgspec.Raw = msgspec.field(name="usageMetadata", default=_NOTHING)
+    model: str | None = msgspec.field(name="modelVersion", default=None)
+    id: str | None = msgspec.field(name="responseId", default=None)
+    feedback: None = msgspec.field(name="promptFeedback", default=None)
+    response: None = None
+    error: None = None
+    error_message: None = None
+    object: None = None
+    type: None = None
+    detail: None = None
+    message: None = None
+
+
+_decode_plain: Final = msgspec.json.Decoder(_PlainChunk).decode
+
 
 class GenerateContentReader(AnswerReader):
     """Reads one answer. Its end is the body's end behind a finish reason (F6)."""
@@ -44,6 +84,7 @@ class GenerateContentReader(AnswerReader):
         self._call: _StreamedCall | None = None
         self._info = ResponseInfo()
         self._counts: dict[str, Any] = {}
+        self._raw_counts = _NOTHING  # the same, as the short way saw them
         self._usage: Usage | None = None
         self._finish = ""
         self._finish_message = ""
@@ -57,6 +98,31 @@ class GenerateContentReader(AnswerReader):
         if name == "error":
             raise stream_error(event, secrets=self._secrets)
         self._take(event)
+
+    def take_common(self, raw: list[bytes], at: int) -> int:
+        """More text or thinking from who is known to answer."""
+        try:
+            while at < len(raw):
+                event = raw[at]
+                if event[:6] != b"data: " or _LF in event:
+                    break
+                chunk = _decode_plain(event[6:])
+                if chunk.id != self._info.id or chunk.model != self._info.model:
+                    break
+                if chunk.usage != self._raw_counts:
+                    self._take_usage(object_of(decode_json(bytes(chunk.usage))))
+                    self._raw_counts = chunk.usage
+                part = chunk.candidates[0].content.parts[0]
+                block = self._thinking if part.thought else self._text
+                if block is None:
+                    self._take_text(part.text, part.thought, "")
+                else:
+                    block.more(part.text)
+                self._seen = True
+                at += 1
+        except (ValueError, RecursionError):  # it is another chunk, or no JSON
+            pass
+        return at
 
     def whole(self, document: Any) -> None:
         """One answer, or the chunks of one in a list, as this API streams them where nobody asks for events."""
@@ -154,7 +220,7 @@ class GenerateContentReader(AnswerReader):
     def _take_usage(self, counts: dict[str, Any]) -> None:
         """Each chunk carries the counts so far; they are told where they have changed."""
         if counts and counts != self._counts:
-            self._counts = counts
+            self._counts, self._raw_counts = counts, _NOTHING
             usage = read_usage(counts)
             if usage not in (Usage(), self._usage):
                 self._usage = usage

@@ -40,6 +40,7 @@ _TOOL_USE: Final = frozenset({"tool_calls", "tool_call", "tool_use", "function_c
 _LENGTH: Final = frozenset({"length", "max_tokens", "max_output_tokens", "model_length", "token_limit"})
 _FILTERED: Final = frozenset({"content_filter", "content_filtered", "safety", "refusal", "recitation", "guardrail"})
 _BESIDE: Final = frozenset({"error", "error_message", "x_groq"})  # keys that say something beside the choices
+_LF: Final = 10
 _SERVER: Final = frozenset({"error", "abort", "aborted", "cancelled", "insufficient_system_resource", "network_error"})
 
 
@@ -101,18 +102,17 @@ class ChatReader(AnswerReader):
     def take_common(self, raw: list[bytes], at: int) -> int:
         """More of a text that is open, in events that hold nothing else."""
         text, append = self._text, self.chunks.append
-        if text < 0 or self._texts.held:
-            return at
         try:
-            for at in range(at, len(raw)):  # noqa: B020, PLR1704
+            while at < len(raw) and text >= 0 and not self._texts.held:
                 event = raw[at]
-                if 10 in event or event[:6] != b"data: ":
-                    return at
+                if event[:6] != b"data: " or _LF in event:
+                    break
                 if content := _decode_plain(event[6:]).choices[0].delta.content:
                     append(text_delta(text, content))
-        except (ValueError, RecursionError):  # anything else, or no JSON
-            return at
-        return len(raw)
+                at += 1
+        except (ValueError, RecursionError):  # it is another event, or no JSON
+            pass
+        return at
 
     def whole(self, document: Any) -> None:
         answer = object_of(document)

@@ -8,9 +8,10 @@ names a server.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import attrs
+import msgspec
 
 from .._chunks import Finish, ResponseInfo, UsageReport
 from .._errors import ProviderError
@@ -32,6 +33,27 @@ _ENDS: Final = {
     "response.cancelled": "cancelled",
 }
 _LENGTH: Final = frozenset({"max_output_tokens", "max_tokens", "length"})
+
+_LF: Final = 10
+_TEXT: Final = b"event: response.output_text.delta\ndata: "
+_ARGUMENTS: Final = b"event: response.function_call_arguments.delta\ndata: "
+
+
+class _TextDelta(msgspec.Struct, gc=False, tag_field="type", tag="response.output_text.delta"):
+    kind: ClassVar[str] = "message"
+    output_index: int
+    delta: str
+    error: None = None
+
+
+class _ArgumentsDelta(msgspec.Struct, gc=False, tag_field="type", tag="response.function_call_arguments.delta"):
+    kind: ClassVar[str] = "function_call"
+    output_index: int
+    delta: str
+    error: None = None
+
+
+_decode_delta: Final = msgspec.json.Decoder(_TextDelta | _ArgumentsDelta).decode
 
 
 @attrs.frozen
@@ -82,6 +104,30 @@ class ResponsesReader(AnswerReader):
             self._note(object_of(event.get("response")))
         else:
             self._take(kind.removeprefix("response."), event)
+
+    def take_common(self, raw: list[bytes], at: int) -> int:
+        """More of an item that has begun, where its place is given."""
+        start = len(_TEXT)
+        try:
+            while at < len(raw):
+                event = raw[at]
+                if event[:start] == _TEXT:
+                    data = event[start:]
+                elif event.startswith(_ARGUMENTS):
+                    data = event[len(_ARGUMENTS) :]
+                else:
+                    break
+                if _LF in data:
+                    break
+                more = _decode_delta(data)
+                item = self._items.get(more.output_index)
+                if item is None or item.kind != more.kind:
+                    break
+                item.more(more.delta)
+                at += 1
+        except (ValueError, RecursionError):  # it is another event, or no JSON
+            pass
+        return at
 
     def whole(self, document: Any) -> None:
         answer = object_of(document)
