@@ -12,8 +12,14 @@ from typing import Final
 
 # Commands that parse their own arguments: the function of that name in the module, from the arguments to the exit code.
 _COMMANDS: Final[dict[str, str]] = {
+    "chat": "_chat",
     "check": "_check",
     "explain": "_explain",
+    "models": "_models",
+    "replay": "_replay",
+    "show": "_show",
+    "timeline": "_timeline",
+    "trace": "_trace",
 }
 
 

@@ -150,6 +150,7 @@ def kind_of(event: Event) -> str:
         return _END_KIND[message.role]
     return event.type
 
+
 # Of a turn without calls, which has none to write down: an idle agent needs no dictionaries of its own.
 _NO_PLACES: Final[dict[str, int]] = {}
 _NONE_ENDED: Final[dict[str, ToolResultMessage]] = {}

@@ -26,6 +26,7 @@ from ._interrupt import ABORTED, Interrupt
 from ._lines import Lines
 from ._output import Output, leave_stdout_alone, stdout
 from ._pen import pen
+from ._session import OpenSession, open_session
 from ._setup import load_tools, open_provider, read_prompt
 from ._story import Story
 from ._usage import complain, one_line, worded
@@ -38,6 +39,7 @@ class _Job:
     options: RunOptions
     prompt: str
     tools: tuple[Tool, ...]
+    session: OpenSession
     output: Output
     interrupt: Interrupt
 
@@ -47,9 +49,10 @@ def run(options: RunOptions) -> int:
     interrupt = Interrupt()
     with interrupt.installed(), _log_on_stderr(options.debug):
         prompt, tools = read_prompt(options), load_tools(options)
-        output = stdout(exclusive=options.json)
-        job = _Job(options=options, prompt=prompt, tools=tools, output=output, interrupt=interrupt)
-        code = trio.run(_converse, job)
+        with open_session(options.session, trace=options.trace) as session:
+            output = stdout(exclusive=options.json)
+            job = _Job(options=options, prompt=prompt, tools=tools, session=session, output=output, interrupt=interrupt)
+            code = trio.run(_converse, job)
     if output.failure is not None:
         leave_stdout_alone()
         complain("error", f"stdout cannot be written to ({output.failure.strerror}), so the run was aborted")
@@ -63,16 +66,20 @@ async def _converse(job: _Job) -> int:
         async with open_provider(job.options) as provider:
             agent = Agent(
                 provider,
-                model=job.options.model or "local",
+                model=job.options.model_name,
                 system_prompt=job.options.system,
                 tools=job.tools,
+                messages=job.session.messages,
                 limits=Limits(max_turns=job.options.max_turns),
+                reasoning=job.options.reasoning,
+                settings=job.options.settings,
             )
             return await _prompt(job, agent)
     return ABORTED
 
 
 async def _prompt(job: _Job, agent: Agent) -> int:
+    job.session.attend(agent)
     story = None if job.options.json else Story(job.output, pen())
     listener: Callable[[Event], Awaitable[None]] = story or Lines(job.output)
     agent.subscribe(listener)

@@ -9,18 +9,20 @@ from __future__ import annotations
 import importlib
 import os
 import sys
+from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Any
 
 from .._errors import ToolDefinitionError
 from .._failures import describe
 from .._tools import Tool, tool
-from ._arguments import RunOptions
+from ._arguments import AgentOptions, ModelOptions, RunOptions, ServiceOptions
 from ._readonly_tools import read_only_tools
 from ._usage import UsageError
 
 if TYPE_CHECKING:
     from .._provider import Provider
+    from ..providers._service import HTTPProvider
 
 _EMBEDDED_LIMIT = 2_000  # characters of a file; a model of that size loses the thread beyond
 
@@ -38,7 +40,7 @@ def read_prompt(options: RunOptions) -> str:
     return text
 
 
-def load_tools(options: RunOptions) -> tuple[Tool, ...]:
+def load_tools(options: AgentOptions) -> tuple[Tool, ...]:
     """The tools of the user's, then the built-in ones that none of these replaces by its name."""
     given = [_load_tool(reference) for reference in options.tools]
     names = [one.name for one in given]
@@ -48,7 +50,7 @@ def load_tools(options: RunOptions) -> tuple[Tool, ...]:
     return (*given, *[one for one in _builtin_tools(options) if one.name not in names])
 
 
-def _builtin_tools(options: RunOptions) -> tuple[Tool, ...]:
+def _builtin_tools(options: AgentOptions) -> tuple[Tool, ...]:
     if not options.builtin_tools:
         return ()
     if not options.workspace.is_dir():
@@ -58,7 +60,7 @@ def _builtin_tools(options: RunOptions) -> tuple[Tool, ...]:
     return read_only_tools(options.workspace)
 
 
-def _is_embedded(options: RunOptions) -> bool:
+def _is_embedded(options: ModelOptions) -> bool:
     return options.provider == "local" and options.model is None
 
 
@@ -93,20 +95,45 @@ def _import(module_name: str, reference: str) -> Any:
         raise UsageError(f"--tool {reference}: {module_name} cannot be imported: {describe(error)}") from error
 
 
-def open_provider(options: RunOptions) -> AbstractAsyncContextManager[Provider]:
-    """The provider, not entered yet."""
+def open_provider(options: ModelOptions) -> AbstractAsyncContextManager[Provider]:
+    """The provider, not entered yet. Raises `UsageError`."""
     if options.provider == "local":
         from ..providers._local import Local
 
         return Local(options.model)
-    from ..providers._openai_chat import OpenAIChat
+    return open_service(options)
 
+
+def open_service(options: ServiceOptions) -> HTTPProvider:
+    """The provider of a service, not entered yet. Raises `UsageError`."""
+    made = _service_class(options.provider)
     key = None
     if options.api_key_env is not None:
         key = os.environ.get(options.api_key_env)
         if not key:
             raise UsageError(f"the environment variable {options.api_key_env} (--api-key-env) is not set")
     try:
-        return OpenAIChat(base_url=options.base_url, api_key=key)
+        provider = made(base_url=options.base_url, api_key=key)
     except ValueError as error:
         raise UsageError(str(error)) from error
+    if (variable := provider.missing_key) is not None:
+        raise UsageError(f"{provider.base_url} wants a key; set {variable}, or name another variable by --api-key-env")
+    return provider
+
+
+def _service_class(name: str) -> Callable[..., HTTPProvider]:
+    if name == "anthropic":
+        from ..providers._anthropic import Anthropic
+
+        return Anthropic
+    if name == "gemini":
+        from ..providers._gemini import Gemini
+
+        return Gemini
+    if name == "openai-responses":
+        from ..providers._openai_responses import OpenAIResponses
+
+        return OpenAIResponses
+    from ..providers._openai_chat import OpenAIChat
+
+    return OpenAIChat

@@ -60,16 +60,19 @@ class Story:
         match event:
             case ToolExecutionStart():
                 self._started[event.tool_call_id] = event.time
-                self._pen.line(f"→ {event.tool_name} {one_line(event.call.raw)}", "cyan")
+                self._pen.line(f"→ {one_line(event.tool_name)} {one_line(event.call.raw)}", "cyan")
             case ToolExecutionUpdate():
-                self._pen.line(f"  {event.tool_name}: {_excerpt(joined_text(event.partial))}", "dim")
+                self._pen.line(f"  {one_line(event.tool_name)}: {_excerpt(joined_text(event.partial))}", "dim")
             case ToolExecutionEnd():
                 seconds = event.time - self._started.pop(event.tool_call_id, event.time)
                 mark, style = ("✗", "red") if event.is_error else ("✓", "green")
-                self._pen.line(f"{mark} {event.tool_name} {_excerpt(event.result.text)} ({seconds:.1f} s)", style)
+                self._pen.line(
+                    f"{mark} {one_line(event.tool_name)} {_excerpt(event.result.text)} ({seconds:.1f} s)", style
+                )
             case RetryStart():
                 self._pen.line(
-                    f"… {event.error.kind}: {one_line(event.error.message)}; again in {event.delay:.1f} s", "yellow"
+                    f"… {one_line(event.error.kind)}: {one_line(event.error.message)}; again in {event.delay:.1f} s",
+                    "yellow",
                 )
             case CompactionStart():
                 self._pen.line("… shortening the conversation", "yellow")

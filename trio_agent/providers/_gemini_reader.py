@@ -6,7 +6,7 @@ signature ends it. Nothing waits, and no rule names a server.
 
 from __future__ import annotations
 
-from typing import Any, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
 
@@ -35,6 +35,7 @@ _SERVER: Final = frozenset({"OTHER", "FINISH_REASON_UNSPECIFIED"})
 
 _LF: Final = 10
 _NOTHING: Final = msgspec.Raw(b"{}")
+_Absent = Annotated[int, msgspec.Meta(gt=0, lt=0)]  # a field that nothing fits
 
 
 class _PlainPart(msgspec.Struct, gc=False, forbid_unknown_fields=True):
@@ -65,8 +66,8 @@ class _PlainChunk(msgspec.Struct, gc=False):
     error_message: None = None
     object: None = None
     type: None = None
-    detail: None = None
-    message: None = None
+    detail: _Absent = 0
+    message: _Absent = 0
 
 
 _decode_plain: Final = msgspec.json.Decoder(_PlainChunk).decode

@@ -45,7 +45,15 @@ _SERVER: Final = frozenset({"error", "abort", "aborted", "cancelled", "insuffici
 
 
 class _PlainDelta(msgspec.Struct, gc=False, forbid_unknown_fields=True):
+    """The rest is what some servers repeat in every delta, or say that it is not there."""
+
     content: str
+    role: str | None = None
+    refusal: None = None
+    reasoning: None = None
+    reasoning_content: None = None
+    tool_calls: None = None
+    function_call: None = None
 
 
 class _PlainChoice(msgspec.Struct, gc=False):
