@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from storm_scenarios import SCENARIOS
 
-from trio_agent.testing import Disturbance, Scenario, play, sweep
+from trio_agent.testing import Disturbance, Response, Scenario, play, sweep
 from trio_agent.testing.strategies import disturbances, scenarios, seeds
 
 by_name = pytest.mark.parametrize("name", SCENARIOS)
@@ -76,3 +76,10 @@ def test_F7_a_ctrl_c_arrives_where_a_shell_has_the_signal_ignored() -> None:
         assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
     finally:
         signal.signal(signal.SIGINT, ignored)
+
+
+@pytest.mark.parametrize("place", range(32, 38))
+def test_F7_an_interrupt_leaves_a_stream_that_is_being_cancelled(place: int) -> None:
+    """A Ctrl-C while the run behind a cancelled block settles leaves the block, whatever the cancellation does."""
+    scenario = Scenario(replies=(Response(fails="rate_limit", where="in"),), entry="stream", cancel_after=0.5)
+    play(scenario, disturbance=Disturbance(kind="ctrl_c", place=place))

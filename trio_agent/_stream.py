@@ -89,20 +89,28 @@ class EventStream:
         if not self._over:
             self._agent.abort("the stream was left")
         assert self._manager is not None
+        interrupt: BaseException | None = None
         try:
             await self._manager.__aexit__(None, None, None)  # noqa: ASYNC102  # the run inside settles within its own grace period
         except BaseException as left:  # noqa: ASYNC103  # what the run raised waits for the end of the block; Cancelled is raised
             _, rest = split(left)
-            if rest is not None and exc is None:
-                interrupt = interrupt_in(rest, trio.Cancelled)
-                if interrupt is not None:
-                    raise interrupt from None  # noqa: ASYNC104  # the block's own exception goes on
+            interrupt = None if rest is None else interrupt_in(rest, trio.Cancelled)
+            if rest is not None and interrupt is None and exc is None:
                 await trio.lowlevel.checkpoint_if_cancelled()  # noqa: ASYNC102  # the run inside settles within its own grace period
-        if self._failure is not None:
-            if exc is None:
-                raise self._failure
-            # What the block raised leaves it bare; what went wrong in the run is said with it.
-            exc.add_note(f"the run of the stream was left by {describe(self._failure)}")
+        self._leave(exc, interrupt)  # noqa: ASYNC104  # the block's own exception goes on
+
+    def _leave(self, exc: BaseException | None, interrupt: BaseException | None) -> None:
+        """Raise what the run has left behind. What the block raised leaves it bare, and says that with it.
+
+        Its cancellation does not stand in the way of an interrupt, which would be lost (F7):
+        test_F7_an_interrupt_leaves_a_stream_that_is_being_cancelled.
+        """
+        left = interrupt or self._failure
+        if left is None:
+            return
+        if exc is None or (isinstance(exc, trio.Cancelled) and isinstance(left, KeyboardInterrupt | SystemExit)):
+            raise left
+        exc.add_note(f"the run of the stream was left by {describe(left)}")
 
     async def _hand_over(self, event: Event) -> None:
         """The subscriber: waits until the reader has come back for more, so that the run waits for the block (L5)."""
