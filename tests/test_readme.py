@@ -20,7 +20,7 @@ def test_the_readme_shows_what_the_data_say(shown: object) -> None:
     assert str(shown()) in README
 
 
-@pytest.mark.parametrize("place", range(2))
+@pytest.mark.parametrize("place", range(3))
 def test_every_python_example_compiles(place: int) -> None:
     """The examples are Python."""
     examples = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
