@@ -22,9 +22,10 @@ PYTHON_PEERS: Final[dict[str, list[str]]] = {
     "autogen": ["autogen-agentchat==0.7.5"],
     "pydantic_ai": ["pydantic-ai-slim==2.68.0"],
     "openai_agents": ["openai-agents==0.24.0"],
-    "langgraph": ["langgraph==1.2.24", "langchain==1.*"],
-    "inspect_ai": ["inspect-ai==0.3.285"],
+    "langgraph": ["langgraph==1.2.24", "langchain==1.5.2"],
+    "inspect_ai": ["inspect-ai==0.3.285", "trio==0.35.0"],
 }
+NOT_COUNTED: Final = frozenset({"trio"})  # beside a peer for its driver, and nothing that it needs
 NODE_PEERS: Final[dict[str, dict[str, str]]] = {
     "pi": {"@earendil-works/pi-agent-core": "1.6.0", "@earendil-works/pi-ai": "1.6.0"},
 }

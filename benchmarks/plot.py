@@ -7,7 +7,19 @@ import statistics
 from typing import Any
 
 WIDTH, HEIGHT, MARGIN = 460, 320, 56
-COLOURS = ["#d62728", "#1f77b4", "#2ca02c", "#9467bd", "#8c564b", "#e377c2", "#7f7f7f", "#bcbd22", "#17becf"]
+COLOURS = [
+    "#d62728",
+    "#1f77b4",
+    "#2ca02c",
+    "#9467bd",
+    "#8c564b",
+    "#e377c2",
+    "#7f7f7f",
+    "#bcbd22",
+    "#17becf",
+    "#ff7f0e",
+    "#000",
+]
 Pair = tuple[dict[str, Any], dict[str, Any]]
 Curves = dict[str, list[tuple[int, float]]]
 

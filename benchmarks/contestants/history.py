@@ -1,6 +1,7 @@
 """What a long history costs: looking at the state, at its messages from a subscriber, asking, appending, loading.
 
-`python -m benchmarks.contestants.history history TURNS` prints one JSON row, in microseconds each (`load` in all).
+`python -m benchmarks.contestants.history history TURNS` prints one JSON row, in microseconds each; `load` and the
+requests are for the whole history.
 """
 
 from __future__ import annotations
@@ -53,6 +54,25 @@ async def _provider(_request: ModelRequest, send: Callable[[Any], Awaitable[None
     await send(Finish("stop"))
 
 
+def requests(messages: list[Message]) -> tuple[float, float]:
+    """The body for Chat Completions: when all of it is new to the writer, and when two messages are."""
+    from trio_agent.providers._openai_chat_dialect import ChatDialect
+    from trio_agent.providers._openai_chat_request import ChatRequestWriter
+
+    writer = ChatRequestWriter(ChatDialect(), "openai-chat")
+
+    def write() -> float:
+        began = time.process_time()
+        writer.write(ModelRequest(model="m", messages=tuple(messages)))
+        return (time.process_time() - began) * 1e6
+
+    first, following = write(), []
+    for _ in range(REPEATS):
+        messages += [UserMessage("more"), AssistantMessage("done")]
+        following.append(write())
+    return first, sorted(following)[REPEATS // 2]
+
+
 async def measure(turns: int) -> dict[str, Any]:
     agent = Agent(_provider, model="m", messages=of_turns(turns))
     row: dict[str, Any] = {"workload": "history", "size": turns}
@@ -70,6 +90,7 @@ async def measure(turns: int) -> dict[str, Any]:
     for _ in range(REPEATS):  # each run asks once: all of it, without what it does beside building the request
         await agent.prompt("go")
     row["run"] = (time.process_time() - began) / REPEATS * 1e6
+    row["first_request"], row["next_request"] = requests(of_turns(turns))
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "session.jsonl"
         with SessionLog(path) as log:

@@ -20,7 +20,7 @@ from trio_agent import (
     tool,
 )
 
-from ._work import AGENTS_TURNS, DELTA, Proof, add, main
+from ._work import AGENTS_TURNS, APIS, DELTA, Proof, Workload, add, main
 
 Send = Callable[[Any], Awaitable[None]]
 
@@ -138,22 +138,33 @@ async def idle(size: int) -> Proof:
     return Proof(units=size)
 
 
-async def wire(size: int) -> Proof:
+def wire(api: str) -> Workload:
     """A recorded stream through the adapter, the kernel and the subscriber."""
-    from trio_agent.providers import OpenAIChat
 
-    from ._wire import client, stream
+    async def read(size: int) -> Proof:
+        from trio_agent.providers import Anthropic, Gemini, OpenAIChat, OpenAIResponses
 
-    subscriber = _Counting()
-    async with client(stream(size)) as http, OpenAIChat(client=http, api_key="none") as provider:
-        result = await _agent(provider, subscriber).prompt("go")
-    assert result.outcome == "completed", result
-    assert len(result.text) == subscriber.proof.characters > 10_000
-    subscriber.proof.units = size
-    return subscriber.proof
+        from ._wire import client, stream
+
+        makers: dict[str, Any] = {
+            "chat": OpenAIChat,
+            "responses": OpenAIResponses,
+            "anthropic": Anthropic,
+            "gemini": Gemini,
+        }
+        body = stream(api, size)
+        subscriber = _Counting()
+        async with client(body) as http, makers[api](client=http, api_key="none") as provider:
+            result = await _agent(provider, subscriber).prompt("go")
+        assert result.outcome == "completed", result
+        assert len(result.text) == subscriber.proof.characters, result
+        subscriber.proof.units = len(body) / 1e6
+        return subscriber.proof
+
+    return read
 
 
 if __name__ == "__main__":
-    main(
-        {"turns": turns, "deltas": deltas, "parallel": parallel, "fanout": fanout, "idle": idle, "wire": wire}, trio.run
-    )
+    wires = {f"wire-{api}": wire(api) for api in APIS}
+    workloads = {"turns": turns, "deltas": deltas, "parallel": parallel, "fanout": fanout, "idle": idle}
+    main({**workloads, **wires}, trio.run)
