@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import signal
 from collections.abc import Awaitable, Callable, Generator
 from typing import Any
 
@@ -19,6 +20,12 @@ hypothesis.settings.register_profile(
     "here", deadline=None, database=None, print_blob=True, suppress_health_check=[hypothesis.HealthCheck.too_slow]
 )
 hypothesis.settings.load_profile("here")
+
+
+def pytest_configure() -> None:
+    """A shell lets what it starts in the background ignore Ctrl-C, which some tests send to themselves or a child."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -22,7 +22,14 @@ from typing import Any
 import pyte
 
 # The terminal becomes the program's own, so that /dev/tty and signals are as they are for people.
-_START = "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); os.execv(sys.argv[1], sys.argv[1:])"
+# As a terminal starts a program, whatever signals whoever runs the tests ignores (`nohup` does the hang-up).
+_START = """
+import fcntl, os, signal, sys, termios
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
+signal.signal(signal.SIGINT, signal.SIG_DFL)
+fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+os.execv(sys.argv[1], sys.argv[1:])
+"""
 _SECONDS = 30
 ENTER, TAB, CTRL_C, CTRL_D, CTRL_J, ALT_UP = "\r", "\t", "\x03", "\x04", "\n", "\x1b\x1b[A"
 
