@@ -486,8 +486,8 @@ async def test_A2_a_call_whose_outcome_was_recorded_before_the_abort_keeps_its_r
     assert_settled(recorder)
 
 
-async def test_A2_a_tool_that_had_been_spawned_but_not_begun_never_runs_a_line() -> None:
-    """An abort between the spawning of a tool's task and its first step: not a line of the tool runs."""
+async def test_A2_a_tool_that_had_been_woken_but_not_begun_never_runs_a_line() -> None:
+    """An abort between the waking of a tool's task and its first step: not a line of the tool runs."""
     ran: list[str] = []
 
     @tool
@@ -496,18 +496,18 @@ async def test_A2_a_tool_that_had_been_spawned_but_not_begun_never_runs_a_line()
         ran.append("a line")
         return "fine"
 
-    class AbortAtSpawn(trio.abc.Instrument):
-        def task_spawned(self, task: trio.lowlevel.Task) -> None:
+    class AbortAtWaking(trio.abc.Instrument):
+        def task_scheduled(self, task: trio.lowlevel.Task) -> None:
             if task.name.startswith("tool"):
-                ran.append("spawned")
+                ran.append("woken")
                 agent.abort()
 
     agent, recorder = make_agent(ScriptedProvider([call("c1", "notes"), finish("tool_use")]), tools=[notes])
-    instrument = AbortAtSpawn()
+    instrument = AbortAtWaking()
     trio.lowlevel.add_instrument(instrument)
     result = await agent.prompt("hi")
     trio.lowlevel.remove_instrument(instrument)
-    assert ran == ["spawned"]
+    assert ran == ["woken"]
     assert results_of(result)[0].startswith("Not run")
     assert_settled(recorder)
 

@@ -209,7 +209,7 @@ class Agent:
         if run is None:
             await trio.lowlevel.checkpoint()
             return
-        self._refuse_foreign("wait_for_idle")
+        self.refuse_foreign("wait_for_idle")
         if _is_inside(run):
             raise ReentrantCallError(
                 "wait_for_idle() was called from inside the run that it would wait for; return, and the run goes on"
@@ -219,7 +219,7 @@ class Agent:
     def abort(self, reason: str | None = None) -> None:
         """Stop the run in progress (A1): from anywhere in its `trio.run`, any number of times. Nothing when idle."""
         if self._run is not None:
-            self._refuse_foreign("abort")
+            self.refuse_foreign("abort")
             self._run.abort(reason if reason is None else str(reason))
 
     # Saying something
@@ -233,19 +233,19 @@ class Agent:
         return self._queue(self._conversation.follow_up, as_message(input, caller="follow_up"), "follow_up")
 
     def _queue(self, queue: Queue, message: Message, caller: str) -> str:
-        self._refuse_foreign(caller)
+        self.refuse_foreign(caller)
         item = Queued(f"q{next(_queued_ids)}", message)
         queue.items.append(item)
         return item.id
 
     def withdraw(self, id: str) -> bool:
         """Take a queued message back. False if it has been said, withdrawn or cleared."""
-        self._refuse_foreign("withdraw")
+        self.refuse_foreign("withdraw")
         return self._conversation.steering.withdraw(id) or self._conversation.follow_up.withdraw(id)
 
     def clear_queues(self) -> tuple[Message, ...]:
         """Take all queued messages out, and give them: steering first, each in its order."""
-        self._refuse_foreign("clear_queues")
+        self.refuse_foreign("clear_queues")
         return (*self._conversation.steering.clear(), *self._conversation.follow_up.clear())
 
     # Looking and changing
@@ -262,10 +262,10 @@ class Agent:
         the run's progress. If it raises, the run fails (F3), unless it is an observer. Gives what unsubscribes:
         callable, and a context manager.
         """
-        self._refuse_foreign("subscribe")
+        self.refuse_foreign("subscribe")
         if not callable(listener):
             raise TypeError(f"subscribe() takes a callable, not {type(listener).__name__}")
-        return self._subscribers.add(listener, observer, self._refuse_foreign)
+        return self._subscribers.add(listener, observer, self)
 
     def configure(
         self,
@@ -277,7 +277,7 @@ class Agent:
         hooks: Hooks | _Unset | None = _UNSET,
     ) -> None:
         """Change what is given, at the next turn boundary; at once when idle (L6)."""
-        self._refuse_foreign("configure")
+        self.refuse_foreign("configure")
         old = self._conversation.next_config
         new = Config(
             _given(model, old.model),
@@ -302,9 +302,9 @@ class Agent:
     def read_by(self, reader: Origin) -> None:
         """Count the block that reads a stream of the run in progress as inside it (A6)."""
         if self._run is not None and reader not in self._run.readers:
-            self._run.readers.append(reader)
+            self._run.readers += (reader,)
 
-    def _refuse_foreign(self, caller: str) -> None:
+    def refuse_foreign(self, caller: str) -> None:
         run = self._run
         if run is None:
             return
@@ -326,7 +326,7 @@ class Agent:
         run = self._run
         if run is None:
             return
-        self._refuse_foreign(caller)
+        self.refuse_foreign(caller)
         advice = "use steer() to say something at the next turn boundary, or follow_up() for when the run would end"
         if _is_inside(run):
             raise ReentrantCallError(f"{caller}() was called from inside the run in progress; {advice}")
@@ -367,7 +367,7 @@ def _result_of(run: Run) -> RunResult:
         messages=tuple(run.conversation.run_messages),
         usage=end.usage,
         error=run.cause.error if run.cause is not None else None,
-        suppressed=tuple(run.suppressed),
+        suppressed=run.suppressed,
     )
 
 

@@ -220,7 +220,7 @@ class Answer:
         assembly = Assembly(conversation.call_ids, model=request.model, provider=asking.provider_name)
         host.assembly = None
         conversation.start_streaming()
-        job = host.jobs.start("provider", asking.provider, request, stream.send, lane=host.jobs.asking)
+        job = host.jobs.start("provider", asking.provider, request, stream.send)
         while not (job.done and not stream.chunks):
             if not stream.chunks:
                 await host.look()

@@ -20,25 +20,33 @@ E_contra = TypeVar("E_contra", contravariant=True)
 Listener: TypeAlias = Callable[[E], object]
 
 
+class Owner(Protocol):
+    """The agent, as its subscriptions see it."""
+
+    def refuse_foreign(self, caller: str) -> None:
+        """Raise if the call comes from where the agent cannot be reached."""
+        ...
+
+
 class Subscription(Generic[E]):
     """One subscriber's place in the list. Call it, or leave it as a context manager, to unsubscribe.
 
     Once that has returned, the listener is not called again.
     """
 
-    __slots__ = ("_guard", "_subscribers", "active", "listener", "observer")
+    __slots__ = ("_owner", "_subscribers", "active", "listener", "observer")
 
     def __init__(
-        self, subscribers: Subscribers[E], listener: Listener[E], observer: bool, guard: Callable[[str], None]
+        self, subscribers: Subscribers[E], listener: Listener[E], observer: bool, owner: Owner
     ) -> None:
         self._subscribers = subscribers
-        self._guard = guard
+        self._owner = owner
         self.listener = listener
         self.observer = observer
         self.active = True
 
     def __call__(self) -> None:
-        self._guard("unsubscribe")
+        self._owner.refuse_foreign("unsubscribe")
         self.active = False
         self._subscribers.remove(self)
 
@@ -62,8 +70,8 @@ class Subscribers(Generic[E]):
     def __init__(self) -> None:
         self.all: tuple[Subscription[E], ...] = ()
 
-    def add(self, listener: Listener[E], observer: bool, guard: Callable[[str], None]) -> Subscription[E]:
-        subscription = Subscription(self, listener, observer, guard)
+    def add(self, listener: Listener[E], observer: bool, owner: Owner) -> Subscription[E]:
+        subscription = Subscription(self, listener, observer, owner)
         self.all = (*self.all, subscription)
         return subscription
 

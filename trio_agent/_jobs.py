@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Coroutine
 from contextvars import copy_context
 from operator import attrgetter
-from typing import Any, Final, Generic, Protocol, TypeAlias, TypeVar
+from typing import Any, Final, Generic, Protocol, TypeVar
 
 import trio
 
@@ -45,7 +45,7 @@ class Job(Generic[T]):
         self.value: T | None = None
 
 
-_KEPT: Final = 4  # idle tasks of a lane; a hundred calls at once would leave as many, which all have to be ended
+_KEPT: Final = 4  # idle tasks of a run; a hundred calls at once would leave as many, which all have to be ended
 
 # Trio has no public name for the innermost scope that a task is in.
 _scope_around: Final = attrgetter("_cancel_status")
@@ -54,11 +54,11 @@ _scope_around: Final = attrgetter("_cancel_status")
 class _Worker:
     """One child task, and the job that it is to do next."""
 
-    __slots__ = ("_around", "job", "lane", "task")
+    __slots__ = ("_around", "idle", "job", "task")
 
-    def __init__(self, job: Job[Any] | None, lane: Lane | None) -> None:
+    def __init__(self, job: Job[Any] | None, idle: list[_Worker]) -> None:
         self.job = job
-        self.lane = lane
+        self.idle = idle
         self.task: trio.lowlevel.Task | None = None
 
     def enter(self) -> None:
@@ -83,54 +83,50 @@ class _Worker:
         task = self.task
         return task is not None and not task.child_nurseries and _scope_around(task) is self._around
 
+    # A Ctrl-C in here would leave an ended task among those that can be woken.
+    @trio.lowlevel.enable_ki_protection
     async def rest(self) -> None:
         """Be idle until there is another job, or none any more."""
         self.job = None
-        if self.lane is not None and len(self.lane) < _KEPT:
-            self.lane.append(self)
+        if len(self.idle) < _KEPT:
+            self.idle.append(self)
             await trio.lowlevel.wait_task_rescheduled(self._abort)
 
     def _abort(self, _raise_cancel: object) -> trio.lowlevel.Abort:
-        assert self.lane is not None
-        self.lane.remove(self)
+        self.idle.remove(self)
         return trio.lowlevel.Abort.SUCCEEDED
-
-
-Lane: TypeAlias = list[_Worker]
 
 
 class Jobs:
     """The work under way in a run. `running` is empty when nothing of it is left.
 
-    A job has a task to itself, and a copy of the context of whoever started it. `asking` and `tools` are lanes: tasks
-    that have become idle and are used again for work of the same kind, as waking one costs a third of starting one.
+    A job has a task to itself, and a copy of the context of whoever started it. Tasks that have become idle are used
+    again, as waking one costs a third of starting one.
     """
 
-    __slots__ = ("_host", "_mailbox", "_nursery", "asking", "running", "tools")
+    __slots__ = ("_host", "_idle", "_mailbox", "_nursery", "running")
 
     def __init__(self, nursery: trio.Nursery, host: Host, mailbox: Mailbox[Any]) -> None:
         self._nursery = nursery
         self._host = host
         self._mailbox = mailbox
-        self.asking: Lane = []
-        self.tools: Lane = []
+        self._idle: list[_Worker] = []
         self.running: dict[Job[Any], None] = {}
 
-    def start(self, name: str, fn: Callable[..., Awaitable[T]], *args: Any, lane: Lane | None = None) -> Job[T]:
-        """Run `await fn(*args)` in a child task, a new one without a lane. Sync: jobs begin later, in any order."""
+    def start(self, name: str, fn: Callable[..., Awaitable[T]], *args: Any) -> Job[T]:
+        """Run `await fn(*args)` in a child task. Sync: jobs begin later, in any order."""
         job = Job(name, fn, args)
         self.running[job] = None
-        if lane:
-            lane.pop().wake(job)
+        if self._idle:
+            self._idle.pop().wake(job)
         else:
-            self._nursery.start_soon(self._work, _Worker(job, lane), name=name)
+            self._nursery.start_soon(self._work, _Worker(job, self._idle), name=name)
         return job
 
     def close(self) -> None:
         """Let the idle tasks end; nothing can be started any more."""
-        for lane in (self.asking, self.tools):
-            while lane:
-                lane.pop().wake(None)
+        while self._idle:
+            self._idle.pop().wake(None)
 
     async def _work(self, worker: _Worker) -> None:
         worker.enter()
@@ -144,12 +140,16 @@ class Jobs:
             except BaseException as exc:  # noqa: ASYNC103  # _caught raises what must go on
                 self._caught(job, exc)
             finally:
-                job.done = True
-                del self.running[job]
-                self._mailbox.wake()
+                self._ended(job)
             if self._host.stopping or not worker.is_clean():
                 return
             await worker.rest()
+
+    @trio.lowlevel.enable_ki_protection
+    def _ended(self, job: Job[Any]) -> None:
+        job.done = True
+        del self.running[job]
+        self._mailbox.wake()
 
     def _caught(self, job: Job[Any], exc: BaseException) -> None:
         """Record what went wrong; only cancellation goes on, to the scope that asked for it."""

@@ -1,6 +1,6 @@
 """A mailbox with one reader: what the tasks of a run use to tell its own task that something happened.
 
-Here lives one Trio trick: a plain list and one wake-up, in place of a channel. Putting is sync and never
+Here lives one Trio trick: one wake-up and, where there are items, a plain list, in place of a channel. Putting is sync and never
 blocks; whoever needs to know that an item was handled waits for that by other means.
 """
 
@@ -13,35 +13,46 @@ import trio
 T = TypeVar("T")
 
 
-class Mailbox(Generic[T]):
-    """Items in the order in which they were put. One task may wait at a time."""
+class Bell:
+    """Wakes one task, which may wait again and again."""
 
-    __slots__ = ("_reader", "items")
+    __slots__ = ("_waiting",)
 
     def __init__(self) -> None:
+        self._waiting: trio.lowlevel.Task | None = None
+
+    def wake(self) -> None:
+        """Let whoever waits look around."""
+        waiting, self._waiting = self._waiting, None
+        if waiting is not None:
+            trio.lowlevel.reschedule(waiting)
+
+    # A Ctrl-C between the two lines would leave a task that waits for nothing to be woken later.
+    @trio.lowlevel.enable_ki_protection
+    async def wait(self) -> None:
+        """Wait for the next `wake`. A checkpoint; what came before is not noticed: look first."""
+        self._waiting = trio.lowlevel.current_task()
+        await trio.lowlevel.wait_task_rescheduled(self._abort)
+
+    def _abort(self, _raise_cancel: Any) -> trio.lowlevel.Abort:
+        self._waiting = None
+        return trio.lowlevel.Abort.SUCCEEDED
+
+
+class Mailbox(Bell, Generic[T]):
+    """Items in the order in which they were put. One task may wait at a time."""
+
+    __slots__ = ("items",)
+
+    def __init__(self) -> None:
+        super().__init__()
         self.items: list[T] = []
-        self._reader: trio.lowlevel.Task | None = None
 
     def put(self, item: T) -> None:
         self.items.append(item)
         self.wake()
 
-    def wake(self) -> None:
-        """Let the reader look around, whether there is an item or not."""
-        reader, self._reader = self._reader, None
-        if reader is not None:
-            trio.lowlevel.reschedule(reader)
-
     def take(self) -> list[T]:
         """All items there are, oldest first."""
         items, self.items = self.items, []
         return items
-
-    async def wait(self) -> None:
-        """Wait for the next `put` or `wake`. A checkpoint; what was put before is not noticed: look first."""
-        self._reader = trio.lowlevel.current_task()
-        await trio.lowlevel.wait_task_rescheduled(self._abort)
-
-    def _abort(self, _raise_cancel: Any) -> trio.lowlevel.Abort:
-        self._reader = None
-        return trio.lowlevel.Abort.SUCCEEDED

@@ -46,7 +46,7 @@ from ._file_locks import FileLocks
 from ._hooks import HookContext, Hooks
 from ._jobs import Jobs, within
 from ._lifecycle import Position
-from ._mailbox import Mailbox
+from ._mailbox import Bell, Mailbox
 from ._messages import AssistantMessage, Message, ToolCall, ToolResultMessage
 from ._policies import Limits
 from ._queues import Queue, Queued
@@ -99,17 +99,17 @@ class Run:
         self.locks = locks
         limit = setting.max_parallel_tools
         self.slots = None if limit is None else trio.CapacityLimiter(limit)
-        self.readers: list[Origin] = []  # who reads a stream of this run, and so is waited for
+        self.readers: tuple[Origin, ...] = ()  # who reads a stream of this run, and so is waited for
         self.budget = Budget()
         self.grace = setting.grace
         self.idle = trio.Event()
         self.cause: Cause | None = None
         self.stopping = False
-        self.suppressed: list[BaseException] = []
+        self.suppressed: tuple[BaseException, ...] = ()
         self.assembly: Assembly | None = None
         self._prompt = Queue("all")
         self._prompt.items = [Queued("", message) for message in prompt]
-        self._said_earlier = self.conversation.steering.items[:]
+        self._said_earlier = tuple(self.conversation.steering.items)
         self._delivery: Delivery[Event] = Delivery(setting.subscribers, self)
         self._feed, self._apply = self.conversation.core.feed, self.conversation.apply
         self._deliver = self._delivery.deliver
@@ -120,7 +120,7 @@ class Run:
         self._tool_calls = 0
         self._end: AgentEnd | None = None
         self._is_over = False  # all has been told; what is cancelled from here on changes nothing
-        self._over: Mailbox[None] = Mailbox()
+        self._over = Bell()
         self._specs: tuple[object, tuple[ToolSpec, ...]] = (None, ())
         self.jobs: Jobs
         self.time: Final = _stopwatch(trio.lowlevel.current_clock().current_time)
@@ -400,7 +400,7 @@ class Run:
         self._keep(f"{what}: {describe(failure)}", failure)
 
     def _keep(self, text: str, failure: BaseException) -> None:
-        self.suppressed.append(failure)
+        self.suppressed += (failure,)
         logger.error("%s", text, exc_info=failure)
 
     def subscriber_failed(self, listener: object, observer: bool, event: Event, failure: Exception) -> None:
@@ -412,7 +412,7 @@ class Run:
 
     def subscriber_cut(self, listener: object, event: Event) -> None:
         text = f"subscriber {name_of(listener)} did not return from {event.type} within its share of the grace period"
-        self.suppressed.append(TimeoutError(text))
+        self.suppressed += (TimeoutError(text),)
         logger.warning("%s", text)
 
     # Settlement

@@ -135,7 +135,7 @@ class CallRecord:
             self.settle(self.error(words.raised(self.call.name, str(exc))))
             host.mailbox.put(self)
             return
-        host.jobs.start(f"tool {self.call.name}", self._live, lane=host.jobs.tools)
+        host.jobs.start(f"tool {self.call.name}", self._live)
 
     # The call's own task
 
