@@ -6,14 +6,14 @@ are started in `counterparts.py`.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Final
 
 import attrs
 import httpx
 import trio
 
-from tests.counterparts import Counterpart
+from tests.counterparts import Counterpart, aimock, llmock, no_node
 from trio_agent import Agent, Event, ProviderError, RetryPolicy, RetryStart, RunResult, tool
 from trio_agent.providers import Anthropic, Gemini, OpenAIChat, OpenAIResponses, Timeouts
 from trio_agent.testing import check_trace
@@ -159,6 +159,27 @@ async def survive(service: Counterpart, api: str, fault: str, place: str) -> tup
     return ran, await verdict(service)
 
 
+def faults_survived(apis: Iterable[str]) -> dict[str, tuple[list[tuple[str, str | None]], str]]:
+    """By API: each fault, with what went wrong in its run or None, and what llmock says of our client."""
+    found: dict[str, tuple[list[tuple[str, str | None]], str]] = {}
+
+    async def main() -> None:
+        with llmock() as service:
+            for api in apis:
+                went: list[tuple[str, str | None]] = []
+                findings: set[str] = set()
+                for fault in FAULTS:
+                    for place in ("call", "answer"):
+                        ran, said = await survive(service, api, fault, place)
+                        survived = ran.lawful().result.outcome == "completed" and said["faults_injected"] == 1
+                        went.append((f"{fault} in the {place}", None if survived else str(ran.result.error)))
+                        findings |= {finding["code"] for finding in said["findings"]}
+                found[api] = went, ", ".join(sorted(findings)) or "clean"
+
+    trio.run(main)
+    return found
+
+
 async def _ask(service: Counterpart, method: str, path: str, body: Any = None) -> Any:
     return await trio.to_thread.run_sync(service.ask, method, path, body)
 
@@ -205,4 +226,21 @@ async def loop_over(service: Counterpart, api: str) -> Ran:
 async def journal(service: Counterpart) -> list[dict[str, Any]]:
     """What aimock was asked, as it understood it: every API in the words of Chat Completions."""
     found: list[dict[str, Any]] = await _ask(service, "GET", "/__aimock/journal")
+    return found
+
+
+def loops_run(apis: Iterable[str]) -> dict[str, str]:
+    """By API: how aimock's loop of parallel calls went, and how many requests its journal has."""
+    if reason := no_node():
+        return dict.fromkeys(apis, reason)
+    found: dict[str, str] = {}
+
+    async def main() -> None:
+        for api in apis:
+            with aimock(LOOP) as service:
+                ran = (await loop_over(service, api)).lawful()
+                entries = await journal(service)
+            found[api] = f"{ran.result.outcome}: {len(ran.called)} calls, {len(entries)} requests"
+
+    trio.run(main)
     return found

@@ -17,7 +17,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -118,7 +118,7 @@ async def hangs(context: ToolContext) -> str:
     async with trio.open_nursery() as nursery:
         nursery.start_soon(trio.sleep_forever)
         await context.update("hanging")
-    return "never"
+    raise AssertionError("nobody wakes it")
 
 
 @tool
@@ -153,7 +153,7 @@ async def asks(context: ToolContext) -> str:
 async def spawns() -> str:
     """Run a process, which an abort ends."""
     await trio.run_process(["sleep", "60"])
-    return "never"
+    raise AssertionError("an abort comes first")
 
 
 TOOLS = (adds, fails, hangs, blocks, stays, writes, asks, spawns)
@@ -370,10 +370,10 @@ async def mixed(runs: int, warm_up: int, seed: int = 0) -> tuple[Left, Left, Cou
         return early, await left(), outcomes
 
 
-def main() -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.leaks")
     parser.add_argument("--runs", type=int, default=10_000)
-    runs = parser.parse_args().runs
+    runs = parser.parse_args(arguments).runs
     early, late, outcomes = trio.run(mixed, runs, max(runs // 10, 1))
     print(f"{runs} runs: {', '.join(f'{count} {outcome}' for outcome, count in outcomes.most_common())}")
     for when, held in ((max(runs // 10, 1), early), (runs, late)):

@@ -6,12 +6,14 @@ thread; it ends with status 0 and a line of figures, or with a traceback.
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import random
 import signal
 import sys
 import time
+from collections.abc import Iterable
 from pathlib import Path
 
 import trio
@@ -43,16 +45,16 @@ async def provider(request: ModelRequest, send: Send) -> None:
         await send(Finish("stop"))
 
 
-def victim(path: Path, acknowledge: int) -> None:
-    """Go on with the session, for ever; say what the log has handled."""
+def victim(path: Path, acknowledge: int, prompts: Iterable[str]) -> None:
+    """Go on with the session, prompt by prompt; say what the log has handled."""
 
     async def main() -> None:
         with SessionLog(path) as log:
             agent = Agent(provider, model="m", tools=[look], messages=log.load().messages)
             agent.subscribe(log)
             agent.subscribe(told)
-            while True:
-                await agent.prompt("on")
+            for prompt in prompts:
+                await agent.prompt(prompt)
 
     def told(event: Event) -> None:
         if isinstance(event, MessageEnd):
@@ -70,10 +72,10 @@ def kill_once(path: Path, after: float, *, early: bool) -> list[str]:
     """
     ear, mouth = os.pipe()
     pid = os.fork()
-    if pid == 0:
+    if pid == 0:  # pragma: no cover - it is killed
         try:
             os.close(ear)
-            victim(path, mouth)
+            victim(path, mouth, itertools.repeat("on"))
         finally:
             os._exit(70)
     os.close(mouth)

@@ -31,7 +31,8 @@ fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 os.execv(sys.argv[1], sys.argv[1:])
 """
 _SECONDS = 30
-ENTER, TAB, CTRL_C, CTRL_D, CTRL_J, ALT_UP = "\r", "\t", "\x03", "\x04", "\n", "\x1b\x1b[A"
+ENTER, TAB, ALT_UP = "\r", "\t", "\x1b\x1b[A"
+CTRL_C, CTRL_D, CTRL_J, CTRL_Z = "\x03", "\x04", "\n", "\x1a"
 
 
 class Terminal:
@@ -79,8 +80,10 @@ class Terminal:
         deadline = time.monotonic() + within
         while not is_so():
             assert time.monotonic() < deadline, f"not so: {what}\n{self.everything}"
-            if not self._read(0.05) and self.process.poll() is not None:
-                assert is_so(), f"the program ended with {self.process.returncode}; not so: {what}\n{self.everything}"
+            goes_on = self._read(0.05) or self.process.poll() is None
+            assert goes_on or is_so(), (
+                f"the program ended with {self.process.returncode}; not so: {what}\n{self.everything}"
+            )
 
     def end(self, within: float = _SECONDS) -> int:
         """Read until the program has ended; gives its exit code."""
@@ -89,8 +92,7 @@ class Terminal:
             left = deadline - time.monotonic()
             assert left > 0, f"it does not end\n{self.everything}"
             self._read(min(left, 0.05))
-        while self._read(0.05):
-            pass
+        all(iter(lambda: self._read(0.05), False))  # until nothing comes any more
         return self.process.returncode
 
     def settings(self) -> list[Any]:
@@ -101,10 +103,7 @@ class Terminal:
         """Read what comes within so long. False if nothing came, or nothing more will."""
         if not select.select([self.master], [], [], seconds)[0]:
             return False
-        try:
-            piece = os.read(self.master, 65536)
-        except OSError:  # nobody has the other end open any more
-            return False
+        piece = os.read(self.master, 65536)  # we have the other end open too, so that this does not fail
         self.raw += piece
         self._stream.feed(piece)
         return bool(piece)

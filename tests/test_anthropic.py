@@ -11,7 +11,7 @@ import httpx
 import pytest
 import trio
 import trio.testing
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
@@ -838,7 +838,12 @@ def assert_block(block: dict[str, Any]) -> None:
         assert block["signature"]
 
 
+THOUGHTS = [Thinking("hm", "sig"), Thinking("", redacted="r"), Text("a")]
+OWN_THOUGHT = AssistantMessage(THOUGHTS, model="some-model", provider="anthropic")
+
+
 @settings(max_examples=400)
+@example(fields={"messages": [UserMessage("go"), OWN_THOUGHT, UserMessage("on")]}, cache=None)
 @given(fields=requests(), cache=st.sampled_from([None, "5m", "1h"]))
 def test_any_history_becomes_a_request_that_anthropics_types_accept(fields: dict[str, Any], cache: Any) -> None:
     """Whatever is in a history, from whatever provider: valid by Anthropic's own types, paired, nothing blank."""

@@ -6,6 +6,7 @@ import importlib.util
 import json
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -18,7 +19,7 @@ from typing import Any
 
 import pytest
 from chat_server import ChatServer, Part, call, chat_server, text
-from terminals import ALT_UP, CTRL_C, CTRL_D, CTRL_J, ENTER, TAB, Terminal, on_terminal
+from terminals import ALT_UP, CTRL_C, CTRL_D, CTRL_J, CTRL_Z, ENTER, TAB, Terminal, on_terminal
 
 from trio_agent.__main__ import main
 
@@ -62,9 +63,13 @@ def command(server: ChatServer, *arguments: str) -> list[str]:
 
 @contextmanager
 def chatting(folder: Path, server: ChatServer, *arguments: str, columns: int = 100) -> Generator[Terminal]:
+    """A conversation that has begun. In the end it leaves in order, if it has not done so yet."""
     with on_terminal(command(server, *arguments), folder, columns=columns, PYTHONPATH=str(ROOT)) as terminal:
         terminal.wait(IDLE if columns >= 40 else "/help")
         yield terminal
+        if terminal.process.poll() is None:
+            terminal.process.terminate()
+            assert terminal.end() == 143
 
 
 def said(body: Any) -> list[str]:
@@ -186,6 +191,27 @@ def test_leaving_restores_the_terminal(folder: Path, leave: str) -> None:
             assert terminal.settings() == fresh
 
 
+def test_ctrl_z_stops_the_job_and_fg_brings_it_back(folder: Path) -> None:
+    """The shell has its terminal as it was, and then the conversation goes on where it stopped."""
+    with (
+        chat_server(text("Hi.")) as server,
+        on_terminal(["/bin/bash", "--norc", "--noprofile", "-i"], folder, PYTHONPATH=str(ROOT), PS1="$ ") as terminal,
+    ):
+        terminal.wait("$")
+        terminal.say(shlex.join(command(server)))
+        terminal.wait(IDLE)
+        terminal.press("half" + CTRL_Z)
+        terminal.wait("Stopped", gone=IDLE)
+        terminal.say("fg")
+        terminal.wait("› half", IDLE)
+        terminal.say(" and half")
+        terminal.wait("› half and half", "Hi.", "completed", IDLE)
+        terminal.press(CTRL_D)
+        terminal.wait("$", gone=IDLE)
+        terminal.say("exit $?")
+        assert terminal.end() == 0
+
+
 def test_leaving_does_not_wait_for_what_refuses_to_end(folder: Path) -> None:
     """A second Ctrl-C leaves when the run has settled, a third at once, with the terminal as it was before."""
     with (
@@ -247,9 +273,9 @@ def test_what_was_queued_at_an_abort_waits(folder: Path) -> None:
 
 
 def test_enter_on_nothing_does_nothing(folder: Path) -> None:
-    """Where there is nothing to go on with, no run begins and nothing is said."""
+    """Where there is nothing to go on with, no run begins and nothing is said; nor is anything taken back."""
     with chat_server(text("Hi.")) as server, chatting(folder, server) as terminal:
-        terminal.press(ENTER + TAB)
+        terminal.press(ENTER + TAB + ALT_UP)
         terminal.say("hello")
         terminal.wait("Hi.", "completed", IDLE)
         terminal.press(ENTER)
@@ -331,6 +357,22 @@ def test_ctrl_c_ends_a_question(folder: Path) -> None:
         assert (folder / "a.txt").read_text() == "one\ntwo\nthree\n"
 
 
+def test_a_question_that_is_open_does_not_keep_it_from_ending(folder: Path) -> None:
+    """Told to end while it asks, it ends in order, with the terminal as it was before, and nothing was changed."""
+    write = call("write_file", path="a.txt", content="gone")
+    with (
+        chat_server(write) as server,
+        on_terminal(["/bin/cat"], folder) as other,
+        chatting(folder, server, "--tools", "coding") as terminal,
+    ):
+        terminal.say("write")
+        terminal.wait("May write_file run?", "why not:")
+        terminal.process.terminate()
+        assert terminal.end() == 143
+        assert terminal.settings() == other.settings()
+    assert (folder / "a.txt").read_text() == "one\ntwo\nthree\n"
+
+
 @pytest.mark.parametrize("option", ["--yes", "--read-only"])
 def test_who_does_not_want_to_be_asked(folder: Path, option: str) -> None:
     """With --yes writers run; with --read-only they are not there."""
@@ -364,6 +406,8 @@ def test_a_failure_is_told_and_the_conversation_goes_on(folder: Path) -> None:
         terminal.wait("✗ ", "error", "1 turn", IDLE)
         terminal.say("once more")
         terminal.wait("Again.")
+        terminal.press(CTRL_D)
+        assert terminal.end() == 0
         assert b"sk-secret" not in terminal.raw
 
 
@@ -441,7 +485,40 @@ def test_a_session_goes_on_after_a_kill(folder: Path) -> None:
     assert json.loads((folder / "talk.jsonl").read_text().splitlines()[-1])["outcome"] == "completed"
 
 
+def test_what_became_of_the_last_process_is_told(folder: Path) -> None:
+    """A kill while a tool ran is told, and that one can go on; behind an end in good order only what was lost is."""
+    session = ("--session", "talk.jsonl", "--tool", "mytools:count")
+    with chat_server(call("count"), text("Sorry."), text("Bye.")) as server:
+        with piping(folder, server, *session) as process:
+            assert process.stdin is not None
+            assert process.stderr is not None
+            process.stdin.write("count\n")
+            process.stdin.flush()
+            assert process.stderr.readline() == "→ count {}\n"
+            process.kill()
+        ended, resumed = [piped(folder, server, [line], *session) for line in ("What now?\n", "Good bye\n")]
+    assert (ended.returncode, resumed.returncode) == (0, 0)
+    assert ended.stderr.splitlines()[0] == (
+        "going on with 3 messages; the process ended during the last run; results lost: 1; Enter alone goes on"
+    )
+    assert resumed.stderr.splitlines()[0] == "going on with 5 messages; results lost: 1"
+
+
 # Without a terminal
+
+
+@contextmanager
+def piping(folder: Path, server: ChatServer, *arguments: str) -> Generator[subprocess.Popen[str]]:
+    with subprocess.Popen(
+        command(server, *arguments),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    ) as process:
+        yield process
 
 
 def piped(
@@ -564,18 +641,7 @@ def test_a_screen_that_fails_ends_it(folder: Path) -> None:
 
 def test_ctrl_c_in_a_pipe_aborts_and_then_leaves(folder: Path) -> None:
     """The first one ends the run and the process waits for the next line; the next one ends it with 130."""
-    with (
-        chat_server([{"content": "Wait\n"}, threading.Event()]) as server,
-        subprocess.Popen(
-            command(server),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            cwd=folder,
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
-        ) as process,
-    ):
+    with chat_server([{"content": "Wait\n"}, threading.Event()]) as server, piping(folder, server) as process:
         assert process.stdin is not None
         assert process.stdout is not None
         assert process.stderr is not None
@@ -587,6 +653,43 @@ def test_ctrl_c_in_a_pipe_aborts_and_then_leaves(folder: Path) -> None:
         assert process.poll() is None
         process.send_signal(signal.SIGINT)
         assert process.wait(30) == 130
+
+
+def test_what_ends_programs_ends_a_pipe_in_order(folder: Path) -> None:
+    """SIGTERM settles the run, which says so, and gives 143."""
+    with chat_server([{"content": "Wait\n"}, threading.Event()]) as server, piping(folder, server) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdin.write("begin\n")
+        process.stdin.flush()
+        assert process.stdout.readline() == "Wait\n"
+        process.terminate()
+        assert process.stderr.readline().startswith("aborted (the conversation was left)")
+        assert process.wait(30) == 143
+
+
+def test_a_reader_that_goes_away_ends_a_pipe(folder: Path) -> None:
+    """The conversation is left with one line and exit code 1."""
+    with chat_server(text("Hi.")) as server, piping(folder, server) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        process.stdin.write("hello\n")
+        process.stdin.flush()
+        err = process.stderr.read().splitlines()
+        assert process.wait(30) == 1
+    assert err[-1] == "trio-agent: error: stdout cannot be written to (Broken pipe), so the conversation was left"
+
+
+def test_what_reads_is_not_asked_about_and_a_small_window_shortens(folder: Path) -> None:
+    """With coding tools a file is read without a question; near the end of the window the past is summarised."""
+    with chat_server(call("read_file", path="a.txt"), *[text("So.")] * 9) as server:
+        done = piped(folder, server, ["read\n"], "--tools", "coding", "--context-window", "16")
+    assert done.returncode == 0, done.stderr
+    assert "✓ read_file one two three" in done.stderr
+    assert "… shortening the conversation\n" in done.stderr
 
 
 def test_without_the_libraries_it_is_plain(folder: Path) -> None:
@@ -613,6 +716,10 @@ def test_without_the_libraries_it_is_plain(folder: Path) -> None:
         (["--tools", "coding", "--read-only", "--yes"], "--read-only lets nothing change"),
         (["--tools", "coding", "--workspace", "nowhere"], "the workspace 'nowhere' cannot be used"),
         (["--session", "."], "the session '.' cannot be opened"),
+        (
+            ["--provider", "openai-chat", "--base-url", "http://127.0.0.1:1", "--model", "m", "--context-window", "1"],
+            "--context-window: ",
+        ),
         (["--context-window", "0"], "no whole number from 1 on"),
     ],
 )

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import sys
 import unicodedata
 from decimal import Decimal
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -17,8 +19,10 @@ from trio_agent import (
     AssistantMessage,
     CompactionEnd,
     CompactionStart,
+    CustomMessage,
     ErrorInfo,
     Event,
+    Image,
     MessageEnd,
     MessageStart,
     MessageUpdate,
@@ -37,9 +41,12 @@ from trio_agent import (
     Usage,
     UserMessage,
 )
+from trio_agent.cli._chat import _log_as_notes
+from trio_agent.cli._chat_blocks import history_blocks
 from trio_agent.cli._chat_markdown import Growing
 from trio_agent.cli._chat_paint import Painter, markdown
 from trio_agent.cli._chat_tally import Tally
+from trio_agent.cli._chat_terminal import _Above
 from trio_agent.cli._chat_text import call_words, money, seconds, shown, tokens
 from trio_agent.cli._chat_view import View
 
@@ -282,6 +289,79 @@ def test_how_an_answer_ended_is_said(painter: Painter) -> None:
     assert seen(cut, painter)[0].startswith("… cut off")
     aborted = told(MessageEnd(AssistantMessage("part", "aborted", error_message="aborted: by you")))
     assert seen(aborted, painter)[0] == ""
+
+
+def test_a_report_of_a_call_that_was_never_begun_is_not_shown(painter: Painter) -> None:
+    """A view that joins in the middle shows what it knows: the result, without its arguments and its time."""
+    view = told(ToolExecutionUpdate("c1", "bash", (Text("half"),)))
+    assert "half" not in seen(view, painter)[1]
+    view.take(ToolExecutionEnd(ToolResultMessage("c1", "bash", "whole")), 1.0)
+    assert seen(view, painter)[0] == "✓ bash\n  whole"
+
+
+def test_an_earlier_conversation_is_shown_from_what_the_user_said_last(painter: Painter) -> None:
+    """Answers as markdown, results with the arguments of their calls, diffs whole where they are short, no more."""
+    call = ToolCall("c1", "edit_file", {"path": "a.txt", "edits": []})
+    diff = "--- a\n+++ a\n@@ -1 +1 @@\n-two\n+TWO\n"
+    messages = [
+        UserMessage("long ago"),
+        AssistantMessage("forgotten", "stop"),
+        UserMessage([Text("look"), Image(b"x", "image/png")]),
+        AssistantMessage([Text("I **look**."), call], "tool_use"),
+        ToolResultMessage("c1", "edit_file", "replaced", details={"diff": diff}),
+        AssistantMessage([ToolCall("c2", "bash")], "tool_use"),
+        ToolResultMessage("c0", "gone", "of an answer that is not there"),
+        CustomMessage("mark", {}),
+    ]
+    view = View()
+    for kind, block in history_blocks(messages):
+        view.add(kind, block)
+    assert [line for line in seen(view, painter)[0].split("\n") if line] == [
+        "› look [1 image]",
+        "I look.",
+        "✓ edit_file a.txt",
+        "  @@ -1 +1 @@",
+        "  -two",
+        "  +TWO",
+        "✓ gone",
+        "  of an answer that is not there",
+    ]
+    assert history_blocks([]) == []
+
+
+# What else is printed
+
+
+def test_what_is_printed_comes_as_notes_line_by_line() -> None:
+    """A line is told when it has ended, and keeps what was printed of it before."""
+    notes: list[str] = []
+    above = _Above(notes.append)
+    assert above.writable()
+    print("one\ntw", end="", file=above)
+    assert notes == ["one"]
+    print("o", file=above)
+    assert notes == ["one", "two"]
+
+
+@pytest.mark.parametrize("debug", [False, True])
+def test_what_is_logged_comes_as_a_note(debug: bool) -> None:
+    """One line with its level; with `--debug` the traceback too."""
+    notes: list[str] = []
+
+    class Front:
+        def note(self, text: str, style: str = "dim") -> None:
+            notes.append(text)
+
+    front: Any = Front()
+    with _log_as_notes(front, debug=debug):
+        logger = logging.getLogger("trio_agent.test")
+        logger.warning("without\nan error")
+        try:
+            raise ValueError("why")
+        except ValueError:
+            logger.warning("gone wrong", exc_info=True)
+    assert notes[:2] == ["warning: without an error", "warning: gone wrong"]
+    assert [note.splitlines()[-1] for note in notes[2:]] == ["ValueError: why"] * debug
 
 
 # The tally

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import logging
 import os
 import pty
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -18,12 +20,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import trio
 from chat_server import ChatServer, call, chat_server, text
 
 from trio_agent import Tool, decode
 from trio_agent.__main__ import main
 from trio_agent._tools import PreparedCall
-from trio_agent.cli._readonly_tools import read_only_tools
+from trio_agent.cli._interrupt import Interrupt
+from trio_agent.cli._readonly_tools import _walk, read_only_tools
+from trio_agent.cli._run import _log_on_stderr
 from trio_agent.cli._usage import one_line
 from trio_agent.testing import check_trace
 
@@ -279,23 +284,55 @@ def test_a_second_ctrl_c_leaves_at_once(folder: Path, tool: str) -> None:
 def test_ctrl_c_while_the_prompt_is_typed_is_an_abort_too(folder: Path) -> None:
     """Before there is a run there is nothing to settle."""
     with running(folder, "-", "--provider", "openai-chat", "--model", "m") as process:
-        assert wait_until_reading_stdin(process.pid)
+        wait_until_reading_stdin(process.pid)
         process.send_signal(signal.SIGINT)
         out, err, _ = finish(process)
     assert (process.returncode, out, err) == (130, "", "")
 
 
-def wait_until_reading_stdin(pid: int) -> bool:
+def wait_until_reading_stdin(pid: int) -> None:
     deadline = time.monotonic() + 20
     while time.monotonic() < deadline:
         where = Path(f"/proc/{pid}/syscall").read_text().split()
         if where[:2] == ["0", "0x0"]:  # read, of descriptor 0, on x86-64
-            return True
-        if os.uname().machine != "x86_64":
+            return
+        if os.uname().machine != "x86_64":  # pragma: no cover - other machines number their system calls otherwise
             time.sleep(2)
-            return True
+            return
         time.sleep(0.02)
-    return False
+    raise AssertionError("it never read")
+
+
+def test_ctrl_c_is_ignored_where_the_shell_says_so(folder: Path) -> None:
+    """In a script's background, where shells ignore the signal, a run goes on to its end."""
+    gate = threading.Event()
+    with chat_server([{"content": "He"}, gate, {"content": "y"}, "stop"]) as server:
+        line = shlex.join(command("Hi", server=server))
+        with subprocess.Popen(
+            ["/bin/sh", "-c", f"trap '' INT; exec {line}"], stdout=subprocess.PIPE, cwd=folder, env=ENVIRONMENT
+        ) as process:
+            assert process.stdout is not None
+            assert process.stdout.read(2) == b"He"
+            process.send_signal(signal.SIGINT)
+            gate.set()
+            assert process.stdout.read() == b"y\n"
+    assert process.returncode == 0
+
+
+def test_a_ctrl_c_behind_the_run_is_pythons_again() -> None:
+    """Where the run is over there is nothing left to settle: it ends the program as it would end any."""
+    interrupt = Interrupt()
+
+    async def main() -> None:
+        interrupt.calls(lambda: None)
+
+    before = signal.getsignal(signal.SIGINT)
+    with interrupt.installed():
+        trio.run(main)
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+    assert interrupt.happened
+    assert signal.getsignal(signal.SIGINT) is before
 
 
 def test_a_timeout_aborts_the_run(folder: Path) -> None:
@@ -328,6 +365,14 @@ def test_a_failed_run_is_one_line_and_a_traceback_only_on_demand(folder: Path, d
     assert "very-secret" not in done.stderr
     assert ("Traceback" in done.stderr) == debug
     assert debug or (len(lines) == 2 and lines[0].startswith("error"))
+
+
+def test_wrong_usage_has_a_traceback_only_on_demand(capfd: pytest.CaptureFixture[str]) -> None:
+    """`--debug` shows where it was found, above the one line that says what it is."""
+    assert main(["run", "x", "--provider", "openai-chat", "--debug"]) == 2
+    lines = capfd.readouterr().err.splitlines()
+    assert lines[0].startswith("Traceback")
+    assert lines[-1].startswith("trio-agent: usage: --provider openai-chat needs --model")
 
 
 def test_a_reader_that_goes_away_ends_the_run(folder: Path) -> None:
@@ -392,6 +437,7 @@ USAGE = [
     (["run", " "], "the prompt is empty"),
     (["run", "x", "--max-turns", "0"], "argument --max-turns: '0' is no whole number from 1 on"),
     (["run", "x", "--timeout", "inf"], "argument --timeout: 'inf' is no positive number of seconds"),
+    (["run", "x", "--timeout", "soon"], "'soon' is no positive number of seconds"),
     (["run", "x", "--provider", "other"], "argument --provider: invalid choice: 'other'"),
     (["run", "x", "--provider", "openai-chat"], "--provider openai-chat needs --model"),
     (["run", "x", "--base-url", "http://x"], "--base-url is for a service; add --provider openai-chat"),
@@ -457,6 +503,23 @@ def test_the_other_commands_get_their_arguments(capfd: pytest.CaptureFixture[str
     assert main(["explain", "L1"]) == 0
     assert "agent_start" in capfd.readouterr().out
     assert main(["check", str(folder / "trace.jsonl")]) != 0
+
+
+@pytest.mark.parametrize("debug", [False, True])
+def test_what_is_logged_is_one_line_on_stderr(capsys: pytest.CaptureFixture[str], debug: bool) -> None:
+    """Without the traceback and control characters, unless `--debug` asks for it; only while the command runs."""
+    logger = logging.getLogger("trio_agent.test")
+    with _log_on_stderr(debug):
+        try:
+            raise ValueError("why")
+        except ValueError:
+            logger.warning("gone\nwrong\x1b[2J", exc_info=True)
+    told = capsys.readouterr().err
+    assert told.startswith("gone\nwrong" if debug else "trio-agent: warning: gone wrong [2J\n")
+    assert ("Traceback" in told) == debug
+    assert debug or told.count("\n") == 1
+    logger.warning("nobody listens")
+    assert "nobody listens" not in capsys.readouterr().err
 
 
 def test_a_line_stays_a_line() -> None:
@@ -565,6 +628,46 @@ def test_a_small_model_gets_to_choose_among_what_is_there(workspace: Path) -> No
     assert list_dir.spec.parameters["properties"]["path"]["enum"] == [".", "lib"]
     assert read_file.spec.parameters["properties"]["path"]["enum"] == ["lib/a.py", "lines.txt", "picture.bin"]
     assert "enum" not in read_only_tools(workspace)[0].spec.parameters["properties"]["path"]
+
+
+def test_what_is_too_much_is_left_out(tmp_path: Path) -> None:
+    """A folder of 501 entries is shown in part, and says so; a schema has 400 folders and 400 files at most."""
+    for number in range(401):
+        (tmp_path / f"folder{number:03}").mkdir()
+        (tmp_path / f"file{number:03}").touch()
+    shown = built_in(tmp_path)("list_dir", path=".").splitlines()
+    assert len(shown) == 501
+    assert shown[-1] == "… and 302 more"
+    list_dir, read_file = read_only_tools(tmp_path, list_choices=True)
+    folders, files = (one.spec.parameters["properties"]["path"]["enum"] for one in (list_dir, read_file))
+    assert (folders[0], folders[-1], len(folders)) == (".", "folder398", 400)
+    assert (files[0], files[-1], len(files)) == ("file000", "file399", 400)
+
+
+def test_no_more_than_400_folders_are_looked_into(tmp_path: Path) -> None:
+    """However deep they lie in each other; the file in the last one is not found."""
+    deep = tmp_path.joinpath(*["d"] * 400)
+    deep.mkdir(parents=True)
+    (deep / "last").touch()
+    assert "enum" not in read_only_tools(tmp_path, list_choices=True)[1].spec.parameters["properties"]["path"]
+
+
+def test_a_folder_that_is_gone_offers_nothing(tmp_path: Path) -> None:
+    """It is passed over, and the rest is found."""
+    for name in ("gone", "there"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "there" / "a.txt").touch()
+    walked = _walk(tmp_path)
+    assert next(walked).name == "gone"
+    (tmp_path / "gone").rmdir()
+    assert [entry.name for entry in walked] == ["there", "a.txt"]
+
+
+def test_a_line_that_would_begin_behind_the_end_is_not_there(workspace: Path) -> None:
+    """The last line has no newline: there is no line behind it, also where it is longer than a piece."""
+    (workspace / "open.txt").write_text("x" * 250)
+    with pytest.raises(ValueError, match=r"'open\.txt' has no line 2"):
+        built_in(workspace, limit=100)("read_file", path="open.txt", first_line=2)
 
 
 # With a real model

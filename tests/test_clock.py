@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import signal
+
+import conftest
 import pytest
 import trio
 import trio.testing
@@ -17,3 +20,13 @@ async def test_an_async_test_has_a_virtual_clock() -> None:
 async def test_a_test_of_real_things_has_a_real_clock() -> None:
     """Threads, processes and sockets run on real time."""
     assert not isinstance(trio.lowlevel.current_clock(), trio.testing.MockClock)
+
+
+def test_tests_get_a_ctrl_c_whatever_the_shell_ignores() -> None:
+    """A shell has what it starts in the background ignore the signal; tests send it to themselves and to children."""
+    ignored = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        conftest.pytest_configure()
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    finally:
+        signal.signal(signal.SIGINT, ignored)

@@ -107,3 +107,25 @@ def test_time_passes_where_nothing_waits_at_a_gate() -> None:
         assert conductor.schedule == ["(time)", "late"]
 
     trio_run(main)
+
+
+def test_of_several_at_one_gate_one_passes_at_a_time() -> None:
+    """Three tasks may wait at the same gate: each choice of its name lets one of them through."""
+    passed: list[int] = []
+
+    async def main() -> None:
+        conductor = Conductor(lambda names: names[0])
+
+        async def task() -> None:
+            await conductor.gate("gate")
+            passed.append(len(conductor.schedule))
+
+        async def body() -> None:
+            async with trio.open_nursery() as nursery:
+                for _ in range(3):
+                    nursery.start_soon(task)
+
+        await conductor.conduct(body)
+
+    trio_run(main)
+    assert passed == [1, 2, 3]

@@ -85,6 +85,14 @@ async def test_what_others_must_put_right_stands(kind: Any) -> None:
     assert second.requests == []
 
 
+async def test_a_single_providers_error_is_its_own() -> None:
+    """With nobody else to ask it leaves as it came, and still says what caused it."""
+    error, cause = ProviderError("network", "no"), OSError("unplugged")
+    error.__cause__ = cause
+    assert await failure_of(FallbackProvider(Named("a", fails(error)))) is error
+    assert (error.__cause__, error.message) == (cause, "no")
+
+
 async def test_kinds_can_be_chosen() -> None:
     """`on` replaces the default set."""
     refused = ProviderError("authentication", "who are you")

@@ -4,12 +4,22 @@ from __future__ import annotations
 
 import os
 import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from trio_agent._file_keys import CaseProbe, FileKeys, IgnoresCase, absolute_path
+
+
+def _case_is_ignored() -> bool:
+    with tempfile.TemporaryDirectory(prefix="case-") as folder:
+        return os.path.exists(os.path.join(os.path.dirname(folder), os.path.basename(folder).swapcase()))
+
+
+CASE_IS_IGNORED = _case_is_ignored()
+needs_case = pytest.mark.skipif(CASE_IS_IGNORED, reason="needs a file system that heeds case")
 
 
 def sensitive(directory: str, status: os.stat_result) -> bool:
@@ -149,8 +159,7 @@ def test_t8_other_files_share_no_key(tmp_path: Path) -> None:
     _file(tmp_path)
     _file(tmp_path / "sub")
     names = ["file.txt", "sub/file.txt", "new", "sub/new", "newer", "sub", ".", "x/new", "x/y/new"]
-    if not case_is_ignored(tmp_path):
-        names += ["File.txt", "NEW"]
+    names += [] if CASE_IS_IGNORED else ["File.txt", "NEW"]
     for at, one in enumerate(names):
         for other in names[at + 1 :]:
             assert not share(tmp_path / one, tmp_path / other), (one, other)
@@ -329,14 +338,10 @@ def test_t8_directories_made_in_between_do_not_hide_another_case(tmp_path: Path)
     assert not before.isdisjoint(keys.of([absolute_path(tmp_path / "made" / "NEW")]).by_path)
 
 
-def case_is_ignored(folder: Path) -> bool:
-    (folder / "Probe").mkdir()
-    return (folder / "pROBE").exists()
-
-
 def test_the_probe_agrees_with_this_file_system(tmp_path: Path) -> None:
     """What the probe says of a directory is what the file system does in it, with and without entries."""
-    truth = case_is_ignored(tmp_path)
+    (tmp_path / "Probe").mkdir()
+    truth = (tmp_path / "pROBE").exists()
     probe = CaseProbe()
     for directory in (tmp_path, tmp_path / "Probe"):
         assert probe(str(directory), directory.stat()) is truth
@@ -352,10 +357,8 @@ class Folding:
     def __call__(self, path: str) -> os.stat_result:
         self.asked += 1
         directory, leaf = os.path.split(path)
-        for name in os.listdir(directory):
-            if name.casefold() == leaf.casefold():
-                return os.lstat(os.path.join(directory, name))
-        raise FileNotFoundError(2, "no such file", path)
+        name = next(name for name in os.listdir(directory) if name.casefold() == leaf.casefold())
+        return os.lstat(os.path.join(directory, name))
 
 
 def test_the_probe_finds_an_entry_under_another_case(tmp_path: Path) -> None:
@@ -378,26 +381,24 @@ def test_the_probe_takes_an_empty_directory_to_be_like_the_one_it_lies_in(tmp_pa
     empty.mkdir()
     assert CaseProbe(Folding())(str(empty), empty.stat())
     probe = CaseProbe()
-    truth = case_is_ignored(tmp_path)
+    truth = (tmp_path / "EMPTY").exists()
     assert probe(str(empty), empty.stat()) is truth
     (empty / "Entry").touch()
     assert probe(str(empty), empty.stat()) is truth
 
 
+@needs_case
 def test_the_probe_is_not_deceived_by_hard_links(tmp_path: Path) -> None:
     """Two hard links whose names differ in case prove nothing."""
-    if case_is_ignored(tmp_path):
-        pytest.skip("needs a file system that heeds case")
     folder = tmp_path / "links"
     folder.mkdir()
     os.link(_file(folder), folder / "FILE.TXT")
     assert not CaseProbe()(str(folder), folder.stat())
 
 
+@needs_case
 def test_the_probe_knows_two_entries_that_differ_in_case(tmp_path: Path) -> None:
     """Two files of their own under both cases: case is heeded."""
-    if case_is_ignored(tmp_path):
-        pytest.skip("needs a file system that heeds case")
     folder = tmp_path / "both"
     folder.mkdir()
     (folder / "a").touch()

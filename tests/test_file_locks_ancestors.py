@@ -286,6 +286,23 @@ async def test_t8_a_sibling_of_the_holder_waits_as_usual(tmp_path: Path) -> None
     assert calls.refused == []
 
 
+async def test_t8_an_inner_call_waits_for_a_holder_of_no_call(tmp_path: Path) -> None:
+    """Who locks without being a call waits for nobody's task: the inner call gets the file when that one is done."""
+    calls = Calls()
+
+    async def stranger() -> None:
+        async with calls.table.hold([tmp_path / "g"]):
+            await trio.sleep(5)
+            calls.log.append("stranger")
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(stranger)
+        await trio.sleep(1)
+        await calls.call("outer", [tmp_path / "f"], calls.inside(("inner", [tmp_path / "g"])))
+    assert calls.log == ["outer", "stranger", "inner"]
+    assert calls.refused == []
+
+
 @pytest.mark.real_time
 async def test_t8_a_call_from_the_holders_thread_is_an_error(tmp_path: Path) -> None:
     """A thread that may be left behind would wait for its own call's lock in a system task."""
@@ -295,7 +312,7 @@ async def test_t8_a_call_from_the_holders_thread_is_an_error(tmp_path: Path) -> 
     async def again() -> str:
         try:
             async with table.hold([tmp_path / "f"]):
-                return "got it"
+                pytest.fail("was let in")
         except HeldByAncestor as refusal:
             return refusal.holder_name
 

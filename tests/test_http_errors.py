@@ -44,9 +44,7 @@ WANTED: dict[str, tuple[str, bool, float | None]] = {
 def message_of(body: Any) -> str:
     """What the service said, wherever it said it."""
     if isinstance(body, dict):
-        for key in ("message", "error", "detail"):
-            if key in body and (found := message_of(body[key])):
-                return found
+        return next(filter(None, [message_of(body.get(key)) for key in ("message", "error", "detail")]))
     return body if isinstance(body, str) else ""
 
 

@@ -47,6 +47,7 @@ from trio_agent.cli._check import check
 from trio_agent.cli._explain import explain
 from trio_agent.cli._usage import UsageError
 from trio_agent.testing import LifecycleViolation, ScriptedProvider, TraceChecker, call, check_trace, finish, text
+from trio_agent.testing._dialects import DIALECTS
 from trio_agent.testing._judge_order import ADRIFT, BREACHES, IDLE, ORDER, broken_rule, may_come
 from trio_agent.testing._judge_walk import CLAUSES
 from trio_agent.testing._rule_examples import EXAMPLES, explain_rule, rules_table
@@ -128,9 +129,10 @@ def test_the_checker_raises_at_the_first_unlawful_event() -> None:
     assert "turn_start" in violation.expected
 
 
-def walk(data: st.DataObject) -> Iterator[Event]:
-    """A random walk over events: mostly what the kernel's tables allow, now and then what they do not."""
-    core = Lifecycle()
+def walk(data: st.DataObject, core: Lifecycle) -> Iterator[Event]:
+    """A random walk over events, each of which the caller feeds to the core: mostly what the kernel's tables allow, now
+    and then what they do not.
+    """
     ids = iter(range(10_000))
     made: dict[str, Any] = {"open": None}
     for _ in range(data.draw(st.integers(1, 25))):
@@ -141,10 +143,6 @@ def walk(data: st.DataObject) -> Iterator[Event]:
         if isinstance(event, MessageStart):
             made["open"] = event.message
         yield event
-        try:
-            core.feed(event)
-        except LifecycleError:
-            return
         if core.position.value == "ended":
             core.end()
 
@@ -171,6 +169,7 @@ def candidate_events(core: Lifecycle, made: dict[str, Any], ids: Iterator[int]) 
         yield MessageEnd(is_open)
     else:
         yield MessageEnd(AssistantMessage((), "stop"))
+        yield MessageEnd(AssistantMessage([ToolCall(f"c{next(ids)}", "read") for _ in range(2)], "tool_use"))
         yield MessageEnd(AssistantMessage((), "error", error_message="e"))
     for known in core.calls:
         result = core.ended.get(known.id) or ToolResultMessage(known.id, known.name, "r")
@@ -192,7 +191,7 @@ def test_what_the_kernel_refuses_the_judge_finds(data: st.DataObject) -> None:
     """On random walks the judge, stated apart, flags every event that the kernel's own tables refuse."""
     core = Lifecycle()
     told: list[Event] = []
-    for event in walk(data):
+    for event in walk(data, core):
         told.append(event)
         try:
             core.feed(event)
@@ -200,8 +199,6 @@ def test_what_the_kernel_refuses_the_judge_finds(data: st.DataObject) -> None:
             found = check_trace(told, one_history=False)
             assert found, "the kernel refuses the last event, and the judge does not"
             return
-        if core.position.value == "ended":
-            core.end()
 
 
 def test_the_judge_is_fast() -> None:
@@ -328,6 +325,41 @@ def test_check_of_what_is_no_recording_says_where(
     (tmp_path / "bad.jsonl").write_text(line)
     assert check(["--dialect", "pi", str(tmp_path / "bad.jsonl")]) == 2
     assert text in capsys.readouterr().err
+
+
+def recorded(*records: dict[str, Any]) -> list[Event]:
+    """What a recording of the other kernel says in our events."""
+    lines = [json.dumps({"kind": "event", **record}) for record in records]
+    return [event for _, event in DIALECTS["pi"](lines)]
+
+
+def test_the_results_of_a_recorded_turn_are_those_that_were_told() -> None:
+    """In the turn's own order; one that was never told is empty. A run that asked for tools at last was stopped."""
+    asking = {"role": "assistant", "stop": "toolUse", "calls": ["a", "b"]}
+    told = [{"role": "toolResult", "id": call_id, "isError": False, "text": f"of {call_id}"} for call_id in "ab"]
+    events = recorded(
+        {"type": "agent_start"},
+        {"type": "turn_start"},
+        *[
+            {"type": kind, "message": message}
+            for message in (asking, *told)
+            for kind in ("message_start", "message_end")
+        ],
+        {"type": "turn_end", "message": asking, "toolResults": ["b", "never", "a"]},
+        {"type": "agent_end"},
+    )
+    (turn,) = [event for event in events if isinstance(event, TurnEnd)]
+    assert [(result.tool_call_id, result.text) for result in turn.tool_results] == [
+        ("b", "of b"),
+        ("never", ""),
+        ("a", "of a"),
+    ]
+    assert events[-1] == AgentEnd("stopped", None, 1)
+
+
+def test_a_recorded_run_without_a_turn_completed() -> None:
+    """Where nothing was asked nothing failed."""
+    assert recorded({"type": "agent_start"}, {"type": "agent_end"}) == [AgentStart(), AgentEnd("completed", None, 0)]
 
 
 # What the judge finds in the recordings of another kernel (traces/README.md says what each shows): rules, and lines.

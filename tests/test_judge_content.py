@@ -936,3 +936,34 @@ def test_turns_that_are_over_cost_nothing_but_their_ids() -> None:
     memory = checker._judge.memory
     assert len(memory.used) == 1000
     assert (memory.calls, memory.ended, memory.answers, memory.position, memory.doubts) == ((), {}, [], {}, [])
+
+
+def test_a_message_inside_an_answer_is_a_breach_of_its_own_and_the_answer_goes_on() -> None:
+    """The judge says so once, and then takes the rest as it comes."""
+    inside = [MessageStart(EMPTY), MessageUpdate(TextDelta(0, "o")), *user(), MessageUpdate(TextDelta(0, "k"))]
+    standing = AssistantMessage("ok", "stop")
+    trace = run([TurnStart(1), *user(), *inside, MessageEnd(standing), TurnEnd(1, standing)])
+    assert [(v.rule, v.index) for v in check_trace(trace)] == [("L3", 6)]
+
+
+def test_calls_that_never_ran_keep_their_ids_as_long_as_history_has_them() -> None:
+    """T7: behind a compaction that kept an aborted message its call's id is taken; behind one that dropped it, free."""
+    call = ToolCall("a", "read")
+    cut = streamed(AssistantMessage([call], "aborted", error_message="enough"), ToolCallFragment(0, "a", "read", ""))
+    first = run(turn(1, user(), cut), outcome="aborted")
+    kept, dropped = (run(turn(1, user(), compaction(at), asked("a"), ran("a")), DONE) for at in (1, 2))
+    assert [v.rule for v in check_trace([*first, *kept], history=())] == ["T7"]
+    assert check_trace([*first, *dropped], history=()) == []
+
+
+def test_a_compaction_that_ends_while_calls_are_under_way_is_a_breach_of_F9() -> None:
+    """Where nobody knows the history, it may have dropped the calls: what follows is judged against the order alone."""
+    trace = with_calls(STARTS, compaction(1)[1:], [end(call_id) for call_id in "abc"], RESULTS)
+    found = check_trace(trace)
+    assert (found[0].rule, found[0].index) == ("F9", 12)
+    assert {violation.rule for violation in found} == {"F9", "T3", "T4", "L2"}
+
+
+def test_with_the_log_of_one_queue_alone_the_other_may_wait_for_what_it_likes() -> None:
+    """What waits and is not in the log that was given is nobody's to judge."""
+    assert queue_findings(TOLD, steered=[ONE, TWO], waiting=[UserMessage("a follow-up")]) == []

@@ -78,8 +78,8 @@ def is_type_checking(node: ast.AST) -> bool:
     return isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test)
 
 
-def imports_of(module: str, *, lazily: bool = True) -> set[str]:
-    """What a module imports when it runs, ours by their names within the package; `lazily`: inside functions too."""
+def imports_of(module: str) -> set[str]:
+    """What a module imports when it runs, inside of functions too, ours by their names within the package."""
     found: set[str] = set()
     ahead: list[ast.AST] = [MODULES[module]]
     while ahead:
@@ -90,8 +90,7 @@ def imports_of(module: str, *, lazily: bool = True) -> set[str]:
             found |= {alias.name.removeprefix("trio_agent.") for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             found |= resolved(module, node)
-        if lazily or not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            ahead += ast.iter_child_nodes(node)
+        ahead += ast.iter_child_nodes(node)
     return found
 
 

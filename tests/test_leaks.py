@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import TextIO
 
 import pytest
 import trio
@@ -54,3 +55,28 @@ async def test_tasks_and_children_are_counted() -> None:
         child.kill()
         nursery.cancel_scope.cancel()
     assert {name for name in during.grown(before) if name != "files"} >= {"tasks", "children"}
+
+
+@pytest.mark.parametrize("leaking", [False, True])
+def test_the_command_says_what_has_grown(
+    leaking: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It tells the outcomes, and what was held early and late; the exit code is 1 where more is held."""
+    kept: list[TextIO] = []
+
+    async def run(folder: Path) -> str:
+        if leaking:
+            kept.append((folder / "kept").open("w"))
+        return await leaks.plain(folder)
+
+    runs: dict[Callable[[Path], Awaitable[str]], str] = {run: "completed"}
+    monkeypatch.setattr(leaks, "RUNS", runs)
+    assert leaks.main(["--runs", "100"]) == leaking
+    for file in kept:
+        file.close()
+    outcomes, early, late, grown = capsys.readouterr().out.splitlines()
+    assert outcomes == "100 runs: 100 completed"
+    assert early.startswith("after     10: ")
+    assert late.startswith("after    100: ")
+    assert ("'files': 90" in grown) == leaking
+    assert (grown == "grown: nothing") == (not leaking)

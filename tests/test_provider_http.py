@@ -11,7 +11,7 @@ import traceback
 import warnings
 import zlib
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import Any
 
@@ -21,11 +21,12 @@ import pytest
 import trio
 import trio.testing
 
-from tests.wire_files import DONE, PlayingTransport, a_request, asked, delta, played
+from tests.wire_files import DONE, PlayingTransport, a_request, asked, data, delta, played
 from tests.wire_server import STALL, Pause, Reply, Request, WireServer, memory_server, tcp_server
 from trio_agent._chunks import Chunk, Finish, TextDelta
 from trio_agent._errors import ProviderError
 from trio_agent.providers import Bounds, OpenAIChat, Secret, Timeouts
+from trio_agent.providers._pool import Handshake
 
 KEY = "sk-test-0123456789"
 GOOD = Reply([delta({"content": "a"}), delta({}, "stop"), DONE])
@@ -172,8 +173,9 @@ class TestCancelling:
                             for _ in range(3):
                                 nursery.start_soon(_ask_well, provider)
             with trio.fail_after(10):
-                while server.active:
-                    await trio.sleep(0.001)
+                for _ in server.requests:
+                    await server.over.receive()
+            assert server.active == 0
         gc.collect()
 
     @pytest.mark.real_time
@@ -354,33 +356,67 @@ class TestConnections:
             assert (await asked(provider)).failed().kind == "network"
 
     @pytest.mark.real_time
-    async def test_a_certificate_that_is_not_trusted_is_refused(self, tmp_path: Any) -> None:
+    async def test_a_certificate_that_is_not_trusted_is_refused(self) -> None:
         """TLS is verified, and a failure there is not tried again."""
-        async with _tls_server(tmp_path) as url, OpenAIChat(base_url=url, api_key=KEY) as provider:
+        async with _tls_server([GOOD]) as (_, url, _), OpenAIChat(base_url=url, api_key=KEY) as provider:
             error = (await asked(provider)).failed()
         assert (error.kind, error.retryable) == ("network", False)
         assert "certificate" in error.message
 
+    @pytest.mark.real_time
+    @pytest.mark.parametrize("make_client", CLIENTS, ids=["httpx", "httpx2"])
+    async def test_a_connection_whose_tls_was_agreed_on_is_kept(self, make_client: Any) -> None:
+        """One handshake serves two answers; a third request, cancelled in its answer, closes it."""
+        replies = [GOOD, GOOD, Reply(HALF)]
+        async with _tls_server(replies) as (server, url, trusted), make_client(verify=trusted) as client:
+            provider = OpenAIChat(base_url=url, client=client)
+            for _ in range(2):
+                assert (await asked(provider)).clean().text == "a"
+            with trio.CancelScope() as scope:
+
+                async def cancel(chunk: Chunk) -> None:
+                    scope.cancel()
+                    await trio.lowlevel.checkpoint()
+
+                await provider(a_request(), cancel)
+            for _ in replies:
+                await server.over.receive()
+            assert scope.cancelled_caught
+        assert (server.connections, server.disconnects) == (1, 1)
+
+    @pytest.mark.parametrize("agreed", [False, True])
+    async def test_only_a_handshake_that_did_not_end_is_closed(self, agreed: bool) -> None:
+        """From then on the connection is its pool's, and may carry the requests of others."""
+        ours, theirs = trio.testing.memory_stream_pair()
+        handshake = Handshake()
+        await handshake("connection.connect_tcp.started", {})
+        await handshake("connection.connect_tcp.complete", {"return_value": ours})
+        await handshake("connection.start_tls.started", {})
+        if agreed:
+            await handshake("connection.start_tls.complete", {"return_value": ours})
+        await handshake.close()
+        with trio.move_on_after(1) as scope:
+            assert await theirs.receive_some(1) == b""
+        assert scope.cancelled_caught == agreed
+
 
 @asynccontextmanager
-async def _tls_server(folder: Any) -> AsyncIterator[str]:
+async def _tls_server(replies: list[Reply]) -> AsyncIterator[tuple[WireServer, str, ssl.SSLContext]]:
+    """A server behind TLS, its address, and what a client that trusts it verifies with."""
     trustme = pytest.importorskip("trustme")
-    authority = trustme.CA()
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    server, authority = WireServer(replies), trustme.CA()
+    context, trusted = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     authority.issue_cert("127.0.0.1").configure_cert(context)
+    authority.configure_trust(trusted)
+
+    async def serve(stream: trio.SSLStream[trio.SocketStream]) -> None:
+        with suppress(trio.BrokenResourceError):  # a handshake that is refused
+            await server.serve(stream)
+
     async with trio.open_nursery() as nursery:
-        listeners = await nursery.start(
-            partial(trio.serve_ssl_over_tcp, _ignore_handshake, 0, context, host="127.0.0.1")
-        )
-        yield f"https://127.0.0.1:{listeners[0].transport_listener.socket.getsockname()[1]}/v1"
+        listeners = await nursery.start(partial(trio.serve_ssl_over_tcp, serve, 0, context, host="127.0.0.1"))
+        yield server, f"https://127.0.0.1:{listeners[0].transport_listener.socket.getsockname()[1]}/v1", trusted
         nursery.cancel_scope.cancel()
-
-
-async def _ignore_handshake(stream: trio.SSLStream[trio.SocketStream]) -> None:
-    try:
-        await WireServer([GOOD]).serve(stream)
-    except trio.BrokenResourceError:
-        return
 
 
 class TestBodies:
@@ -417,6 +453,25 @@ class TestBodies:
         headers = {"content-encoding": encoding}
         assert (await played(OpenAIChat, [body], headers=headers)).failed().kind == "protocol"
         assert (await played(OpenAIChat, [body], headers=headers, status=429)).failed().kind == "rate_limit"
+
+    async def test_what_is_at_hand_behind_an_error_is_left_in_order(self) -> None:
+        """A body that never waits is read to its end, so that its generator does not hang half-way, and closed."""
+        log: list[str] = []
+
+        class AtOnce(httpx.AsyncByteStream):
+            async def __aiter__(self) -> AsyncIterator[bytes]:
+                for piece in (data({"error": {"message": "no", "code": 500}}), *GOOD.parts):
+                    yield piece
+                log.append("ended")
+
+            async def aclose(self) -> None:
+                log.append("closed")
+
+        headers = {"content-type": "text/event-stream"}
+        transport = httpx.MockTransport(lambda request: httpx.Response(200, headers=headers, stream=AtOnce()))
+        async with httpx.AsyncClient(transport=transport) as client:
+            assert (await asked(memory_provider(client))).failed().kind == "server"
+        assert log == ["ended", "closed"]
 
     async def test_an_error_body_is_bounded(self) -> None:
         """An HTTP error of any length is read only as far as its bound."""

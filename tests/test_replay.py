@@ -14,7 +14,20 @@ import pytest
 import trio
 from log_files import a_run, write_trace
 
-from trio_agent import AgentEnd, AgentStart, Event, MessageEnd, TurnStart
+from trio_agent import (
+    AgentEnd,
+    AgentStart,
+    AssistantMessage,
+    CompactionEnd,
+    CompactionStart,
+    Event,
+    MessageEnd,
+    MessageStart,
+    MessageUpdate,
+    Thinking,
+    ThinkingDelta,
+    TurnStart,
+)
 from trio_agent.__main__ import main
 from trio_agent.cli._output import Output
 from trio_agent.cli._pen import Pen
@@ -162,6 +175,48 @@ def test_the_whole_command_prints_the_answer_on_stdout_and_the_story_on_stderr(t
     assert b"aborted (enough)" in done.stderr
     assert f"line {len(a_run()) + 2}: not JSON".encode() in done.stderr
     assert b"\x1b" not in done.stderr + done.stdout
+
+
+@pytest.mark.real_time
+def test_a_reader_that_goes_away_ends_it(tmp_path: Path) -> None:
+    """One line says so; the exit code is 1."""
+    log = write_trace(tmp_path / "run.jsonl", a_run())
+    process = subprocess.Popen(
+        [sys.executable, "-m", "trio_agent", "replay", str(log), "--speed", "0"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=ENVIRONMENT,
+    )
+    assert process.stdout is not None
+    process.stdout.close()
+    assert process.stderr is not None
+    err = process.stderr.read().decode()
+    process.stderr.close()
+    assert process.wait(20) == 1
+    assert err.endswith("trio-agent: error: stdout cannot be written to (Broken pipe), so the replay was ended\n")
+
+
+async def test_a_compaction_that_failed_and_thoughts_without_an_answer_are_told() -> None:
+    """The line of the thoughts ends where the message does, and the failure is said in one line."""
+    thinking = AssistantMessage([Thinking("hm")], "stop")
+    events: list[Event] = [
+        AgentStart(),
+        TurnStart(1),
+        CompactionStart("threshold"),
+        CompactionEnd("failed", error="no\nmodel", time=1.0),
+        MessageStart(AssistantMessage((), None), time=1.0),
+        MessageUpdate(ThinkingDelta(0, "hm"), time=1.0),
+        MessageEnd(thinking, time=2.0),
+        AgentEnd("completed", None, 1, time=2.0),
+    ]
+    lines, answer = await told(events, Pace())
+    assert lines == [
+        (0.0, "… shortening the conversation"),
+        (1.0, "… that failed: no model"),
+        (2.0, "hm"),
+        (2.0, "completed · 1 turn · tokens unknown · 2.0 s"),
+    ]
+    assert answer == ""
 
 
 @pytest.mark.parametrize("option", [["--speed", "-1"], ["--speed", "fast"], ["--max-pause", "inf"]])

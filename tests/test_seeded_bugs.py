@@ -5,8 +5,17 @@ All are tried under the marker `exhaustive`; `python -m tests.seeded_bugs` says 
 
 from __future__ import annotations
 
+import json
+import runpy
+import signal
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import attrs
 import pytest
-from seeded_bugs import PACKAGE, TESTS, SeededBug, load, try_all, unpatched_failures
+from seeded_bugs import PACKAGE, TESTS, SeededBug, Verdict, load, trial, try_all, unpatched_failures
+from seeded_bugs import __main__ as command
 from seeded_bugs.__main__ import main
 from seeded_bugs.catalog import DoesNotApplyError, compiled_form
 
@@ -71,27 +80,113 @@ def test_a_sample_of_the_bugs_is_killed(capsys: pytest.CaptureFixture[str]) -> N
     assert _sources() == before
 
 
+KINDER = SeededBug(
+    name="kinder",
+    rules=["A8"],
+    file="_policies.py",
+    old="turns >= self.max_turns:",
+    new="turns > self.max_turns:",
+    why="a mistake",
+    tests=["test_clock.py"],
+    area="queues",
+)
+
+
 @pytest.mark.real_time
-def test_a_bug_that_lives_is_said_to_live() -> None:
-    """A test that notices nothing lets a bug live; one that cannot be found, or a copy that does not import, is no
-    kill.
-    """
-    kinder = SeededBug(
-        name="kinder",
-        rules=["A8"],
-        file="_policies.py",
-        old="turns >= self.max_turns:",
-        new="turns > self.max_turns:",
-        why="a mistake",
-        tests=["test_clock.py"],
-        area="queues",
-    )
+def test_a_bug_that_lives_is_said_to_live(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What no test notices lives, also where all are asked; lost tests, or a copy that does not import, are no kill."""
+    monkeypatch.setattr(trial, "WIDE", ("test_clock.py",))
     broken = SeededBug("broken", ["L1"], "_queues.py", "class Queue:", "raise ValueError", "none", ["test_x.py"], "x")
     lost = SeededBug("lost", ["L1"], "_queues.py", "self.items[:1]", "self.items[:2]", "none", ["test_no.py"], "x")
-    verdicts = list(try_all([kinder, broken, lost]))
+    verdicts = list(try_all([KINDER, broken, lost], wide=True))
     assert [verdict.how for verdict in verdicts] == ["lives", "broken", "broken"]
     assert "cannot be imported" in verdicts[1].said
     assert not any(verdict.killed for verdict in verdicts)
+
+
+@pytest.mark.real_time
+def test_a_bug_that_ends_the_process_of_the_tests_is_killed() -> None:
+    """A crash is a kill; a patch of a file that is not there is not tried."""
+    killed = "__import__('os').kill(__import__('os').getpid(), 9):"
+    deadly = attrs.evolve(KINDER, new=killed, tests=["test_rules_queues.py::test_Q5_a_stop_leaves_queues_as_they_are"])
+    nowhere = attrs.evolve(KINDER, file="no_such_file.py")
+    verdicts = list(try_all([deadly, nowhere]))
+    assert [verdict.how for verdict in verdicts] == ["crashed", "broken"]
+    assert [verdict.killed for verdict in verdicts] == [True, False]
+    assert "ended early" in str(verdicts[0])
+    assert "no_such_file.py" in verdicts[1].said
+
+
+@pytest.mark.real_time
+def test_tests_that_hang_are_a_kill(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are ended, with all that they have started, when their time is over."""
+    monkeypatch.setattr(trial, "SECONDS", 0.1)
+    (verdict,) = try_all([KINDER])
+    assert (verdict.how, verdict.killed, verdict.said) == ("hung", True, "after 0.1 s")
+    assert "the tests hung (test_clock.py)" in str(verdict)
+
+
+@pytest.mark.real_time
+def test_ctrl_c_ends_the_tests_of_a_trial_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No process goes on when the command is left."""
+    started: list[subprocess.Popen[bytes]] = []
+
+    class Left(subprocess.Popen[bytes]):
+        def communicate(self, *_arguments: Any, **_options: Any) -> Any:
+            started.append(self)
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(trial.subprocess, "Popen", Left)
+    with trial._copy() as copy, pytest.raises(KeyboardInterrupt):
+        trial._run_tests(copy, ["tests/test_clock.py"], 30)
+    assert [process.returncode for process in started] == [-signal.SIGKILL]
+
+
+@pytest.mark.parametrize(
+    ("hows", "unproven", "code", "told"),
+    [
+        (["failed", "lives"], [], 1, ["1 of 2 killed in 0 s", "alive: kinder"]),
+        (["broken"], [], 2, ["0 of 1 killed in 0 s", "not tried: kinder"]),
+        (["failed"], ["it fails"], 2, ["fails without any bug as well: it fails", "1 of 1 killed in 0 s"]),
+    ],
+)
+def test_the_command_sums_up(
+    hows: list[Any],
+    unproven: list[str],
+    code: int,
+    told: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """What lives, what could not be tried and what fails anyway is named at the end, and is an exit code of its own."""
+    monkeypatch.setattr(
+        command, "try_all", lambda bugs, **_: [Verdict(KINDER, how, said="how it went") for how in hows]
+    )
+    monkeypatch.setattr(command, "unpatched_failures", lambda verdicts, **_: unproven)
+    assert main(["-v"]) == code
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[-len(told) :] == told
+    assert lines.count("    how it went") == len(hows)
+
+
+def test_the_witness_tests_the_copy_and_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It writes down that it began and the first failure with its words, and refuses a package from elsewhere."""
+    report = tmp_path / "report.json"
+    monkeypatch.setenv("SEEDED_BUG_REPORT", str(report))
+    witness = runpy.run_path(str(TESTS / "seeded_bugs" / "witness.py"))
+    begin, log, finish = (witness[f"pytest_{name}"] for name in ("configure", "runtest_logreport", "sessionfinish"))
+    with pytest.raises(pytest.exit.Exception, match="not in the copy"):
+        begin()
+    with pytest.raises(pytest.exit.Exception, match="not from the copy"):
+        finish()
+    begin.__globals__["_COPY"] = PACKAGE.parent
+    begin()
+    assert json.loads(report.read_text()) == {"began": True}
+    for name, outcome in (("good", "passed"), ("bad", "failed"), ("worse", "failed")):
+        words = f"x\n E   ValueError: {name}\n{name}.py:1"
+        log(pytest.TestReport(name, ("f", 1, "d"), {}, outcome, words, "call"))  # type: ignore[arg-type]
+    assert json.loads(report.read_text()) == {"began": True, "failed": "bad", "said": "ValueError: bad"}
+    finish()
 
 
 def test_a_name_that_is_none_is_refused() -> None:

@@ -369,14 +369,13 @@ async def test_A5_a_cancellation_that_comes_while_a_stream_is_being_left_goes_on
     """The block has ended by itself; what cancels the settlement behind it is no less a cancellation."""
     agent, recorder = make_agent(ScriptedProvider([text("hi"), stall()]))
     on(agent, "agent_end", lambda _: trio.sleep(2))
-    behind = False
     with trio.move_on_after(1) as scope:
         async with agent.stream("go") as events:
             async for event in events:
                 if event.type == "message_update":
                     break
-        behind = True
-    assert (scope.cancelled_caught, behind) == (True, False)
+        raise AssertionError("the cancellation was lost in the block")
+    assert scope.cancelled_caught
     assert_settled(recorder)
 
 
@@ -389,11 +388,7 @@ async def test_A2_no_hook_begins_behind_one_that_aborts_the_run() -> None:
         agent.abort("enough")
         return messages
 
-    def convert(messages: list[Message]) -> list[Message]:
-        begun.append("convert_to_llm")
-        return messages
-
-    hooks = Hooks(transform_context=transform, convert_to_llm=convert)
+    hooks = Hooks(transform_context=transform, convert_to_llm=lambda _messages: begun.append("convert_to_llm"))
     agent, recorder = make_agent(ScriptedProvider(), hooks=hooks)
     result = await agent.prompt("go")
     assert (result.outcome, begun) == ("aborted", ["transform_context"])
@@ -471,7 +466,7 @@ async def test_A4_a_request_that_nobody_has_looked_at_is_refused_when_the_thread
             await trio.sleep_forever()
 
         context.run_in_task(first)
-        return "too late"
+        raise AssertionError("the thread was left behind in there")
 
     agent, recorder = make_agent(ScriptedProvider([call("c", "busy"), finish("tool_use")]), tools=[busy])
     await agent.prompt("go")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import pty
@@ -9,6 +10,7 @@ import subprocess
 import sys
 import tracemalloc
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -16,12 +18,30 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from log_files import NASTY, a_run, timed_traces, write_trace
 
-from trio_agent import AssistantMessage, Event, MessageEnd, MessageStart, MessageUpdate, Text, TextDelta, UserMessage
+from trio_agent import (
+    AgentStart,
+    AssistantMessage,
+    CompactionEnd,
+    CustomMessage,
+    Event,
+    MessageEnd,
+    MessageStart,
+    MessageUpdate,
+    RetryEnd,
+    Text,
+    TextDelta,
+    ToolCall,
+    ToolExecutionEnd,
+    ToolExecutionStart,
+    ToolResultMessage,
+    UserMessage,
+)
 from trio_agent.__main__ import main
 from trio_agent._codec import encode_line
 from trio_agent.cli._log import BadLine, read_log, visible
 from trio_agent.cli._show import Reader
 from trio_agent.cli._show_words import Words
+from trio_agent.cli._usage import UsageError
 from trio_agent.session import save_session
 
 ROOT = Path(__file__).parent.parent
@@ -160,16 +180,17 @@ def test_a_huge_log_takes_the_memory_of_one_turn() -> None:
         tracemalloc.stop()
 
 
-def test_a_line_that_is_too_long_is_passed_over_in_bounded_memory() -> None:
+@pytest.mark.parametrize("size", [5_000, 3_000_000])
+def test_a_line_that_is_too_long_is_passed_over_in_bounded_memory(size: int) -> None:
     """It is told with its size, and the next line is read."""
-    file = io.BytesIO(b'{"type":"agent_start"}\n' + b"x" * 5_000 + b"\n" + b'{"type":"turn_start","turn":1}\n')
+    file = io.BytesIO(b'{"type":"agent_start"}\n' + b"x" * size + b"\n" + b'{"type":"turn_start","turn":1}\n')
     entries = list(read_log(file, "log", longest_line=1_000))
     assert [(entry.line, type(entry.value).__name__) for entry in entries] == [
         (1, "AgentStart"),
         (2, "BadLine"),
         (3, "TurnStart"),
     ]
-    assert entries[1].value == BadLine("5000 bytes, which is too long for a record")
+    assert entries[1].value == BadLine(f"{size} bytes, which is too long for a record")
 
 
 @pytest.mark.real_time
@@ -197,13 +218,10 @@ def test_a_terminal_gets_colours_and_nothing_that_the_log_would_have_it_do(tmp_p
     )
     os.close(follower)
     output = b""
-    try:
-        while chunk := os.read(leader, 65_536):
-            output += chunk
-    except OSError:  # the other end is closed
-        pass
-    finally:
-        os.close(leader)
+    with suppress(OSError):  # the other end is closed
+        while True:
+            output += os.read(leader, 65_536)
+    os.close(leader)
     assert process.wait(60) == 0
     text = output.decode()
     assert "\x1b[1;32m" in text or "\x1b[36m" in text
@@ -211,3 +229,76 @@ def test_a_terminal_gets_colours_and_nothing_that_the_log_would_have_it_do(tmp_p
     assert "\\x1b[31mred" in text
     assert "\x07" not in text
     assert NASTY not in text
+
+
+@pytest.mark.parametrize("full", [False, True])
+def test_what_is_cut_off_at_its_beginning_is_shown_from_there(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], full: bool
+) -> None:
+    """A log may begin inside an answer, or with a call whose message is gone; each call and result is shown once."""
+    call = ToolCall("c1", "read", {"path": "a.txt"})
+    log = write_trace(
+        tmp_path / "run.jsonl",
+        [
+            MessageUpdate(TextDelta(0, "half an answer")),
+            ToolExecutionStart(call, time=1.0),
+            ToolExecutionEnd(ToolResultMessage("c1", "read", "one"), time=2.5),
+        ],
+    )
+    assert shown(log, capsys, *["--full"] * full) == [
+        '    1.00  → read {"path":"a.txt"}',
+        "    2.50  ✓ read (1.50 s): one",
+        "          ! an answer was cut off behind: half an answer",
+        "0 runs, 0 messages, 1 tool call",
+    ]
+
+
+def test_messages_alone_are_shown_as_others_write_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Lines that hold a message each, with no event around it."""
+    messages = [UserMessage("hi"), AssistantMessage([ToolCall("c1", "read")], "tool_use"), CustomMessage("mark", 1)]
+    log = tmp_path / "messages.jsonl"
+    log.write_text("".join([f"{encode_line(message)}\n" for message in messages]))
+    assert shown(log, capsys) == [
+        "          user: hi",
+        "          → read {}",
+        "          ! read [c1] has no result in the log",
+        "          mark: 1",
+        "0 runs, 3 messages, 1 tool call",
+    ]
+
+
+def test_waits_that_came_to_nothing_say_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A retry that was aborted, compactions that failed or were aborted, and one whose summary is the application's."""
+    log = write_trace(
+        tmp_path / "run.jsonl",
+        [
+            RetryEnd(1, "aborted", time=1.0),
+            RetryEnd(2, "resumed", time=1.5),
+            CompactionEnd("failed", error="no model", time=2.0),
+            CompactionEnd("aborted", time=3.0),
+            CompactionEnd("compacted", CustomMessage("summary", {}), 2, time=4.0),
+        ],
+    )
+    assert shown(log, capsys) == [
+        "    1.00  … the wait was aborted",
+        "    2.00  … that failed: no model",
+        "    3.00  … that was aborted",
+        "    4.00  … shortened: message 2 and later are kept",
+        "0 runs, 0 messages, 0 tool calls",
+    ]
+
+
+def test_a_log_that_cannot_be_read_on_is_named() -> None:
+    """A disk that fails in the middle is one line, and what had been read is shown."""
+
+    class Failing(io.BytesIO):
+        def readline(self, size: int | None = -1, /) -> bytes:
+            line = super().readline(size)
+            if not line:
+                raise OSError(errno.EIO, os.strerror(errno.EIO))
+            return line
+
+    entries = read_log(Failing(b'{"type":"agent_start"}\n'), "a.jsonl")
+    assert isinstance(next(entries).value, AgentStart)
+    with pytest.raises(UsageError, match=r"^a\.jsonl: Input/output error$"):
+        next(entries)

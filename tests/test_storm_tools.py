@@ -153,7 +153,7 @@ def test_where_the_exploration_failed_is_said() -> None:
         except trio.Cancelled:
             with trio.CancelScope(shield=True):
                 await trio.Event().wait()
-            raise
+            raise AssertionError("nobody sets it") from None
         return "seen"
 
     def make() -> Agent:

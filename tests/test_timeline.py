@@ -13,7 +13,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from log_files import a_run, timed_traces, write_trace
 
-from trio_agent import AgentEnd, AgentStart, Event, ToolCall, ToolExecutionEnd, ToolExecutionStart, ToolResultMessage
+from trio_agent import (
+    AgentEnd,
+    AgentStart,
+    Event,
+    Text,
+    ToolCall,
+    ToolExecutionEnd,
+    ToolExecutionStart,
+    ToolExecutionUpdate,
+    ToolResultMessage,
+)
 from trio_agent import TurnStart as Turn
 from trio_agent.__main__ import main
 from trio_agent.cli._spans_walk import recording_of
@@ -68,6 +78,40 @@ def test_a_run_has_its_lanes_its_marks_and_titles_to_hover() -> None:
         assert words in told
     assert {"runs", "turns", "model", "waits", "read", "a.txt", "✗ abort"} <= set(texts(root))
     assert len(root.findall(f".//{SVG}line[@class='token']")) == 2 + 1  # one of them in the legend
+
+
+def test_a_page_of_a_run_without_tools_has_no_table() -> None:
+    """There would be nothing in it."""
+    text = "".join(page(recording_of([AgentStart(), Turn(1), AgentEnd("completed", time=1.0)]), "log.jsonl"))
+    assert "<table>" not in text
+    assert text.endswith("</body>\n</html>\n")
+
+
+def test_what_began_before_the_log_says_so() -> None:
+    """A call whose start is not in the log is drawn as such, from where it was first heard of."""
+    late = ToolExecutionUpdate("c1", "bash", (Text("half"),), time=1.0)
+    ended = ToolExecutionEnd(ToolResultMessage("c1", "bash", "x"), time=3.0)
+    root = drawn([AgentStart(), late, ended, AgentEnd("completed", time=4.0)])
+    assert "bash: ok\n2.00 s, from 1.00 s on\nits start is not in the log" in "\n".join(titles(root))
+    assert [
+        one for one in root.iter(f"{SVG}rect") if "tool" in one.get("class", "") and "inferred" in one.attrib["class"]
+    ]
+
+
+def test_arguments_are_shown_as_they_came_and_reports_as_far_as_they_can_be_told_apart() -> None:
+    """What is no JSON, or no object, is shown too; of reports that lie on top of each other one is drawn."""
+    events: list[Event] = [AgentStart()]
+    for n, raw in enumerate(("not JSON", "[1]", '{"a":1}')):
+        call = ToolCall(f"c{n}", f"tool{n}", raw=raw)
+        reports = [ToolExecutionUpdate(call.id, call.name, (Text("x"),), time=n + at) for at in (0.2, 0.2001, 0.6)]
+        result = ToolResultMessage(call.id, call.name, "x")
+        events += [ToolExecutionStart(call, time=float(n)), *reports, ToolExecutionEnd(result, time=n + 1.0)]
+    recording = recording_of([*events, AgentEnd("completed", time=3.0)])
+    assert {"not JSON", "[1]", '"a":1'} <= set(texts(drawn([*events, AgentEnd("completed", time=3.0)])))
+    boxes = [
+        box for row in layout_of(recording).rows if row.name.startswith("tool") for lane in row.lanes for box in lane
+    ]
+    assert [len(box.ticks) for box in boxes] == [2, 2, 2]
 
 
 @pytest.mark.parametrize("suffix", ["svg", "html"])

@@ -54,7 +54,7 @@ def test_a_function_gives_its_name_description_and_parameters() -> None:
             path: where it is
             limit: how many lines at most
         """
-        return path * limit
+        raise AssertionError("only looked at")
 
     assert (read_file.name, read_file.description, read_file.strict) == ("read_file", "Read a text file.", None)
     assert (read_file.serial, read_file.timeout, read_file.is_async) == (False, None, True)
@@ -124,11 +124,11 @@ def test_a_timeout_is_a_positive_number_of_seconds(timeout: Any) -> None:
 
 
 async def _agen(n: int) -> AsyncIterator[int]:
-    yield n
+    yield n  # pragma: no cover - only looked at
 
 
 def _gen(n: int) -> Iterator[int]:
-    yield n
+    yield n  # pragma: no cover - only looked at
 
 
 class _Methods:

@@ -179,6 +179,20 @@ async def test_a_question_shows_what_would_run(person: Person, tmp_path: Path) -
         person.type("n\n")
 
 
+async def test_a_long_question_says_what_it_does_not_show(person: Person, tmp_path: Path) -> None:
+    """Of a very long command the beginning is shown, and how much more there is."""
+    recorder = agent_with(
+        ask(terminal=person.terminal), coding_tools(tmp_path, allow_shell=True), ("bash", {"command": ": " * 3000})
+    )
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(recorder.agent.prompt, "go")
+        await person.waits_for("why not: ")
+        shown = person.seen.split("command: ")[1].split("\r\n")[0]
+        assert shown == (": " * 3000)[: len(shown)]
+        assert f"… and {6000 - len(shown)} characters more, which are not shown" in person.seen
+        person.type("n\n")
+
+
 async def test_an_abort_ends_the_question(person: Person, tmp_path: Path) -> None:
     """Abort while a person thinks comes back at once; what they type later is no answer to the next question."""
     policy = ask(terminal=person.terminal)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from pathlib import Path
 from typing import Any
 
 import attrs
@@ -10,7 +11,18 @@ import pytest
 
 from tests.wire_cases import apis_of
 from tests.wire_files import recorded
-from tests.wire_table import WIRES, Cases, Score, Table, Wire, reading_of, written_by
+from tests.wire_table import (
+    WIRES,
+    Cases,
+    Score,
+    Table,
+    Wire,
+    cases_by_api,
+    main,
+    reading_of,
+    score_of,
+    written_by,
+)
 from trio_agent.providers import Anthropic, Gemini
 
 
@@ -64,6 +76,20 @@ def test_what_is_wrong_is_counted_as_wrong() -> None:
     assert "refused" in score.wrong[0]
 
 
+def test_of_many_faults_the_first_few_are_shown() -> None:
+    """All of them are counted."""
+    score = score_of([("fine", None), *[(f"case {number}", f"no\nand why {number}") for number in range(9)]])
+    assert (str(score), score.wrong) == ("1/10", [f"case {number}: no" for number in range(5)])
+
+
+def test_a_stream_whose_events_cannot_be_told_apart_is_counted_as_wrong() -> None:
+    """Single cuts are made between blank lines, which a body of bare carriage returns has none of."""
+    (file, *_) = [file for file in recorded("gemini") if file.meta["stream"]]
+    odd = attrs.evolve(file, body=file.body.replace(b"\r\n", b"\n").replace(b"\n", b"\r"))
+    reading = reading_of(WIRES[-1], 0, [odd])
+    assert (str(reading.whole), str(reading.bytewise), str(reading.single_cuts)) == ("1/1", "1/1", "0/1")
+
+
 def test_the_table_shows_what_it_was_given() -> None:
     """A column for each API, dashes under the headings, and below what was wrong; nothing tried is wrong too."""
     table = Table()
@@ -80,9 +106,10 @@ def test_the_table_shows_what_it_was_given() -> None:
 def test_a_case_counts_for_the_apis_that_it_names() -> None:
     """By itself, through what it calls, or as its parameter; a case that names none belongs to all of them."""
 
-    def through_another() -> None:
-        _speaks_to_gemini()
+    def through_another() -> object:
+        return _speaks_to_gemini()
 
+    assert through_another() is Gemini
     assert apis_of(_speaks_to_gemini) == {"Gemini"}
     assert apis_of(through_another) == {"Gemini"}
     assert apis_of(by_name, Anthropic) == {"Anthropic"}
@@ -91,3 +118,63 @@ def test_a_case_counts_for_the_apis_that_it_names() -> None:
 
 def _speaks_to_gemini() -> object:
     return Gemini
+
+
+CASES = """
+import pytest
+from trio_agent.providers import Anthropic, Gemini, OpenAIChat
+from trio_agent.testing import check_trace
+
+NOTHING = []
+
+def spoken():
+    assert Gemini is not Anthropic
+
+def test_b001_read():
+    spoken()
+    spoken()
+
+@pytest.mark.parametrize("provider", [Gemini, OpenAIChat])
+def test_written(provider):
+    '''B002: and B003.'''
+    assert provider.__name__ == "Gemini", "another"
+
+@pytest.mark.skip
+def test_b004_nothing():
+    assert spoken()
+
+def test_b005_trace():
+    assert check_trace(NOTHING) == NOTHING
+"""
+
+
+@pytest.fixture
+def cases(tmp_path: Path) -> Path:
+    """A folder of cases: of Gemini a read, a written and a skipped one, and one that belongs to no API."""
+    folder = tmp_path / "tests" / "cases"
+    folder.mkdir(parents=True)
+    (folder / "test_topic04_gemini.py").write_text(CASES)
+    (folder / "test_topic09_other.py").write_text("raise SystemExit('not one of the topics')")
+    return folder
+
+
+@pytest.mark.real_time
+def test_the_whole_table_is_made_by_one_command(cases: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What was read, written, and tried in another process; the status says that something was wrong."""
+    assert main(["--api", "Gemini", "--cases", str(cases), "--cuttings", "1", "--examples", "3"]) == 1
+    lines = capsys.readouterr().out.splitlines()
+    table = [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines if line.startswith("|")]
+    rows = {label: cells for label, *cells in table}
+    assert rows["bodies read right, whole"][3].split("/")[0] == str(len(recorded("gemini")))
+    assert rows["cases of topics 4 to 8"] == ["", "", "", "4 (2/3 tests)", "1 (1/1 tests)"]
+    assert rows["llmock: verdict"] == ["", "", "", "not run", ""]
+    (wrong,) = [line for line in lines if not line.startswith("|")]
+    assert wrong.endswith("::test_b004_nothing: skipped")
+
+
+@pytest.mark.real_time
+def test_cases_that_do_not_run_are_an_error(cases: Path) -> None:
+    """With what their process said."""
+    (cases / "conftest.py").write_text("raise RuntimeError('no cases today')")
+    with pytest.raises(RuntimeError, match=r"(?s)the cases did not run \(status \d\):.*no cases today"):
+        cases_by_api(cases)

@@ -5,11 +5,13 @@ Run as a program: `python tools_victims.py FOLDER ROUNDS SEED`. Ends with status
 
 from __future__ import annotations
 
+import itertools
 import os
 import random
 import signal
 import sys
 import time
+from collections.abc import Iterable
 from pathlib import Path
 
 from trio_agent.tools import Workspace
@@ -25,12 +27,10 @@ def is_whole(data: bytes) -> bool:
     return line.startswith(b"version ") and data == line * 20_000
 
 
-def victim(folder: Path) -> None:
-    """Replace a file for ever, as the tools do it. In one thread: a fork must not have others."""
+def victim(folder: Path, numbers: Iterable[int]) -> None:
+    """Replace a file again and again, as the tools do it. In one thread: a fork must not have others."""
     space = Workspace(folder)
-    number = 0
-    while True:
-        number += 1
+    for number in numbers:
         with space.place("sub/file.txt") as place, Replacement(place, content(number)) as replacement:
             replacement.commit()
         if number == 1:
@@ -40,10 +40,10 @@ def victim(folder: Path) -> None:
 def kill_once(folder: Path, after: float) -> None:
     ear, mouth = os.pipe()
     pid = os.fork()
-    if pid == 0:
+    if pid == 0:  # pragma: no cover - it is killed
         try:
             os.dup2(mouth, 1)
-            victim(folder)
+            victim(folder, itertools.count(1))
         finally:
             os._exit(70)
     os.close(mouth)

@@ -17,7 +17,7 @@ import trio
 from tests.wire_files import Pieces
 from trio_agent import Agent, RetryPolicy, tool
 
-Body = Sequence[bytes | Exception] | httpx.Response
+Body = Sequence[bytes | Exception]
 RETRY = RetryPolicy(max_attempts=2, base_delay=1.0, jitter=False)
 
 
@@ -30,10 +30,7 @@ class Service:
 
     async def answer(self, request: httpx.Request) -> httpx.Response:
         self.requests.append(json.loads(request.content))
-        body = self.bodies.pop(0)
-        if isinstance(body, httpx.Response):
-            return body
-        return httpx.Response(200, headers={"content-type": "text/event-stream"}, stream=Pieces(body))
+        return httpx.Response(200, headers={"content-type": "text/event-stream"}, stream=Pieces(self.bodies.pop(0)))
 
 
 @attrs.define

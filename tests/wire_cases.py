@@ -37,8 +37,7 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
 
 
 def pytest_sessionfinish() -> None:
-    if path := os.environ.get(REPORT):
-        Path(path).write_text(json.dumps(_outcomes))
+    Path(os.environ[REPORT]).write_text(json.dumps(_outcomes))
 
 
 def apis_of(*values: Any) -> set[str]:

@@ -20,10 +20,6 @@ from trio_agent.providers._sse import EventDecoder
 Check = Callable[[Recorded, Answer], None]
 
 
-def ids_of(file: Recorded) -> str:
-    return file.name
-
-
 def read_in_random_pieces(provider: Any, file: Recorded, source: st.DataObject, check: Check) -> None:
     """Read the body cut at places that are drawn."""
     places = source.draw(st.lists(st.integers(1, len(file.body) - 1), max_size=12))

@@ -7,6 +7,7 @@ virtual clock can be trusted. It records what it was asked and notices who hangs
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import partial
@@ -75,6 +76,8 @@ class WireServer:
         self.disconnects = 0  # clients that hung up while they were being answered
         self.connections = 0
         self.active = 0  # requests that are being answered now
+        # One item for each request that is over: answered, or its client gone.
+        self._over, self.over = trio.open_memory_channel[None](math.inf)
         self._answer: Answering
         if callable(replies):
             self._answer = replies
@@ -95,6 +98,7 @@ class WireServer:
                         await _send_reply(connection, stream, self._answer(request))
                     finally:
                         self.active -= 1
+                        self._over.send_nowait(None)
                     if connection.our_state is not h11.DONE or connection.their_state is not h11.DONE:
                         return
                     connection.start_next_cycle()
@@ -153,8 +157,7 @@ async def _wait(stream: trio.abc.Stream, part: Pause | Stall | trio.Event) -> No
         async def notice() -> None:
             # A client that pipelines would be read from here; none of ours does.
             with suppress(trio.BrokenResourceError):
-                if await stream.receive_some(1):
-                    return
+                assert not await stream.receive_some(1)
             hung_up.append(True)
             nursery.cancel_scope.cancel()
 
@@ -200,28 +203,16 @@ class MemoryBackend(httpcore.AsyncNetworkBackend):
         self._nursery.start_soon(self._server.serve, theirs)
         return _MemoryStream(ours)
 
-    async def connect_unix_socket(self, path: str, timeout: float | None = None, **options: Any) -> Any:
-        raise NotImplementedError
-
-    async def sleep(self, seconds: float) -> None:
-        await trio.sleep(seconds)
-
 
 class _MemoryStream(httpcore.AsyncNetworkStream):
     def __init__(self, stream: trio.abc.Stream) -> None:
         self._stream = stream
 
     async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
-        try:
-            return bytes(await self._stream.receive_some(max_bytes))
-        except (trio.BrokenResourceError, trio.ClosedResourceError):
-            raise httpcore.ReadError from None
+        return bytes(await self._stream.receive_some(max_bytes))
 
     async def write(self, buffer: bytes, timeout: float | None = None) -> None:
-        try:
-            await self._stream.send_all(buffer)
-        except (trio.BrokenResourceError, trio.ClosedResourceError):
-            raise httpcore.WriteError from None
+        await self._stream.send_all(buffer)
 
     async def aclose(self) -> None:
         await self._stream.aclose()

@@ -27,8 +27,8 @@ from pydantic import ValidationError
 
 from tests import test_anthropic, test_gemini, test_http_errors, test_openai_chat, test_openai_responses
 from tests.anthropic_types import validate_messages_request
-from tests.counterparts import ROOT, aimock, llmock, no_node
-from tests.counterparts_runs import APIS, FAULTS, LOOP, journal, loop_over, survive
+from tests.counterparts import ROOT
+from tests.counterparts_runs import APIS, faults_survived, loops_run
 from tests.google_types import validate_generate_request
 from tests.openai_types import validate_chat_request, validate_responses_request
 from tests.wire_cases import REPORT, SHARED
@@ -81,7 +81,7 @@ class Score:
             self.right += 1
         elif len(self.wrong) < 5:
             text = str(failure) or repr(failure)
-            self.wrong.append(f"{name}: {text.splitlines()[0] if text else failure!r}")
+            self.wrong.append(f"{name}: {text.splitlines()[0]}")
 
     def __str__(self) -> str:
         return f"{self.right}/{self.total}"
@@ -196,9 +196,9 @@ class Cases:
         return f"{self.numbers} ({self.tests} tests)"
 
 
-def cases_by_api() -> dict[str, Cases]:
-    """Run the cases of topics 4 to 8, in a process of their own, which `wire_cases.py` watches."""
-    files = [str(path) for topic in range(4, 9) for path in sorted(CASES.glob(f"test_topic{topic:02}_*.py"))]
+def cases_by_api(cases: Path) -> dict[str, Cases]:
+    """Run the cases of topics 4 to 8 in this folder, in a process of their own, which `wire_cases.py` watches."""
+    files = [str(path) for topic in range(4, 9) for path in sorted(cases.glob(f"test_topic{topic:02}_*.py"))]
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "cases.json"
         command = [sys.executable, "-m", "pytest", "-q", "-p", "tests.wire_cases", "-p", "no:cacheprovider", *files]
@@ -213,50 +213,18 @@ def cases_by_api() -> dict[str, Cases]:
     found: dict[str, Cases] = {}
     for api in {api for outcome in outcomes for api in outcome["apis"]}:
         own = [outcome for outcome in outcomes if api in outcome["apis"]]
-        cases = found[api] = Cases(len({number for outcome in own for number in outcome["numbers"]}))
+        found[api] = Cases(len({number for outcome in own for number in outcome["numbers"]}))
         for outcome in own:
-            cases.tests.add(outcome["test"], None if outcome["outcome"] == "passed" else outcome["outcome"])
+            found[api].tests.add(outcome["test"], None if outcome["outcome"] == "passed" else outcome["outcome"])
     return {name: found.get(name, Cases()) for name in HEADINGS[1:]}
 
 
-# --- counterparts ----------------------------------------------------------------------------------------------------
-
-
-def faults_survived() -> dict[str, tuple[Score, str]]:
-    """By API: how many of llmock's faults a run survived, and what llmock says of our client."""
-    found: dict[str, tuple[Score, str]] = {}
-
-    async def main() -> None:
-        with llmock() as service:
-            for api in APIS:
-                score, findings = Score(), []
-                for fault in FAULTS:
-                    for place in ("call", "answer"):
-                        ran, verdict = await survive(service, api, fault, place)
-                        survived = ran.lawful().result.outcome == "completed" and verdict["faults_injected"] == 1
-                        score.add(f"{fault} in the {place}", None if survived else str(ran.result.error))
-                        findings += [finding["code"] for finding in verdict["findings"]]
-                found[api] = score, ", ".join(sorted(set(findings))) or "clean"
-
-    trio.run(main)
-    return found
-
-
-def loops_run() -> dict[str, str]:
-    """By API: how aimock's loop of parallel calls went, and how many requests its journal has."""
-    if reason := no_node():
-        return dict.fromkeys(APIS, reason)
-    found: dict[str, str] = {}
-
-    async def main() -> None:
-        for api in APIS:
-            with aimock(LOOP) as service:
-                ran = (await loop_over(service, api)).lawful()
-                entries = await journal(service)
-            found[api] = f"{ran.result.outcome}: {len(ran.called)} calls, {len(entries)} requests"
-
-    trio.run(main)
-    return found
+def score_of(outcomes: Iterable[tuple[str, str | None]]) -> Score:
+    """Names, each with what was wrong."""
+    score = Score()
+    for name, failure in outcomes:
+        score.add(name, failure)
+    return score
 
 
 # --- the table -------------------------------------------------------------------------------------------------------
@@ -290,10 +258,10 @@ class Table:
         )
 
 
-def wires_table(cuttings: int, examples: int) -> Table:
+def wires_table(wires: Iterable[Wire], cuttings: int, examples: int) -> Table:
     """What needs no other process and no service: reading and writing."""
     table = Table()
-    readings = {wire.name: reading_of(wire, cuttings) for wire in WIRES}
+    readings = {wire: reading_of(wire, cuttings) for wire in wires}
     for label, field in (
         ("bodies read right, whole", "whole"),
         ("bodies read right, byte by byte", "bytewise"),
@@ -301,8 +269,8 @@ def wires_table(cuttings: int, examples: int) -> Table:
         ("random cuttings", "random_cuts"),
         ("error bodies read right", "errors"),
     ):
-        table.add(label, {name: getattr(reading, field) for name, reading in readings.items()})
-    table.add("requests valid by the official types", {wire.name: written_by(wire, examples) for wire in WIRES})
+        table.add(label, {wire.name: getattr(reading, field) for wire, reading in readings.items()})
+    table.add("requests valid by the official types", {wire.name: written_by(wire, examples) for wire in readings})
     return table
 
 
@@ -311,13 +279,18 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--counterparts", action="store_true", help="run llmock and aimock too; installs them")
     parser.add_argument("--cuttings", type=int, default=25, metavar="N", help="random cuttings of each body (25)")
     parser.add_argument("--examples", type=int, default=400, metavar="N", help="random requests of each API (400)")
+    parser.add_argument("--api", choices=[*APIS], action="append", help="this one alone; may be repeated")
+    parser.add_argument("--cases", type=Path, default=CASES, metavar="FOLDER", help="where the cases are")
     options = parser.parse_args(arguments)
-    table = wires_table(options.cuttings, options.examples)
-    table.add("cases of topics 4 to 8", cases_by_api())
-    faults = faults_survived() if options.counterparts else {}
-    loops = loops_run() if options.counterparts else {}
-    not_run = {wire.name: "not run" for wire in WIRES}
-    table.add("llmock: faults survived", {name: score for name, (score, _) in faults.items()} or not_run)
+    wires = [wire for wire in WIRES if wire.name in (options.api or APIS)]
+    names = [wire.name for wire in wires]
+    table = wires_table(wires, options.cuttings, options.examples)
+    cases = cases_by_api(options.cases)
+    table.add("cases of topics 4 to 8", {name: cases[name] for name in (*names, SHARED)})
+    faults = faults_survived(names) if options.counterparts else {}
+    loops = loops_run(names) if options.counterparts else {}
+    not_run = dict.fromkeys(names, "not run")
+    table.add("llmock: faults survived", {name: score_of(went) for name, (went, _) in faults.items()} or not_run)
     table.add("llmock: verdict", {name: verdict for name, (_, verdict) in faults.items()} or not_run)
     table.add("aimock: loop of parallel calls", loops or not_run)
     table.wrong += [f"llmock, {name}: {verdict}" for name, (_, verdict) in faults.items() if verdict != "clean"]

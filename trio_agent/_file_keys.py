@@ -107,7 +107,7 @@ class FileKeys:
         else:
             directory, rest, status = _nearest_directory(_resolved(path))
         name, rest = _composed(os.path.join(directory, rest)), _composed(rest)
-        if status is None:
+        if status is None:  # pragma: no cover - only a drive that is not there has no directory that is
             return [name]
         if not self._ignores_case(directory, status):
             return [name, (status.st_dev, status.st_ino, rest)]

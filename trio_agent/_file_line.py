@@ -194,9 +194,8 @@ class Line:
         for key in claim.keys:
             if key in self._holders:
                 yield key, self._holders[key]
-            for other in self._lines[key]:
-                if other is claim:
-                    break
+            line = self._lines[key]
+            for other in line[: line.index(claim)]:
                 yield key, other
 
     def _ancestors(self, claim: Claim) -> Collection[Claim]:

@@ -178,10 +178,10 @@ class _Table:
 
     def leave_soon(self, release: Callable[[], None]) -> None:
         self._given_back.append(release)
+        assert self._run is not None  # since the claim was made
         # A next run looks there after its token has come here, so one of the two will notice.
-        if self._run is not None:
-            with suppress(trio.RunFinishedError):
-                self._run.run_sync_soon(self._take_back)
+        with suppress(trio.RunFinishedError):
+            self._run.run_sync_soon(self._take_back)
 
     @enable_ki_protection
     def _take_back(self) -> None:

@@ -1,7 +1,7 @@
 """A mailbox with one reader: what the tasks of a run use to tell its own task that something happened.
 
-Here lives one Trio trick: one wake-up and, where there are items, a plain list, in place of a channel. Putting is sync and never
-blocks; whoever needs to know that an item was handled waits for that by other means.
+Here lives one Trio trick: one wake-up and, where there are items, a plain list, in place of a channel. Putting is
+sync and never blocks; whoever needs to know that an item was handled waits for that by other means.
 """
 
 from __future__ import annotations

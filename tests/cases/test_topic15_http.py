@@ -44,8 +44,9 @@ async def test_b164_a_read_that_is_cancelled_closes_its_response(make_client: An
                     agent.subscribe(stop)
                     assert (await agent.prompt("go")).outcome == "aborted"
             with trio.fail_after(10):
-                while server.disconnects < 30:
-                    await trio.sleep(0.001)
+                for _ in range(30):
+                    await server.over.receive()
+            assert server.disconnects == 30
         gc.collect()
         await trio.sleep(0)
     assert [str(warning.message) for warning in caught] == []
@@ -60,8 +61,9 @@ async def test_b164_the_providers_own_client_too() -> None:
                 agent.subscribe(lambda event, agent=agent: isinstance(event, MessageUpdate) and agent.abort())
                 assert (await agent.prompt("go")).outcome == "aborted"
         with trio.fail_after(10):
-            while server.disconnects < 30:
-                await trio.sleep(0.001)
+            for _ in range(30):
+                await server.over.receive()
+        assert server.disconnects == 30
     gc.collect()
 
 

@@ -88,9 +88,8 @@ def _try(bug: SeededBug, wide: bool) -> Verdict:
     began = monotonic()
     with _copy() as copy:
         file = copy / "trio_agent" / bug.file
-        source = file.read_text(encoding="utf-8")
         try:
-            file.write_text(bug.patched(source), encoding="utf-8")
+            file.write_text(bug.patched(file.read_text(encoding="utf-8")), encoding="utf-8")
         except Exception as exc:  # a patch that does not apply, or names no file, is the catalog's fault
             return Verdict(bug, "broken", said=str(exc))
         end = _run_tests(copy, [_target(test) for test in bug.tests], SECONDS)

@@ -53,9 +53,13 @@ class Keys:
 
 def _stop() -> None:
     """Stop the job, as Ctrl-Z does elsewhere, and return when it goes on."""
-    os.kill(0, signal.SIGTSTP)
-    # The signal stops the process at some moment. One to this thread stops it before the next line, which would paint.
+    # The signal to the job stops this process at some moment, which might come after what is next, and that paints. The
+    # one to this thread stops it in the last line here at the latest. Both are sent by then, so that the system drops
+    # what is left of them when the job goes on: test_ctrl_z_stops_the_job_and_fg_brings_it_back
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTSTP})
     signal.pthread_kill(threading.get_ident(), signal.SIGTSTP)
+    os.kill(0, signal.SIGTSTP)
+    signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
 
 def bindings(keys: Keys, buffer: Buffer) -> KeyBindings:

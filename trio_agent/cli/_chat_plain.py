@@ -84,17 +84,17 @@ class Plain:
     def ended(self, result: RunResult) -> None:
         if result.outcome == "error":
             complain("error", worded(result.error) if result.error is not None else result.reason or "the run failed")
-        if self._end is not None:
-            self._pen.line(self._tally.of_run(self._end), "bold")
+        assert self._end is not None, "a run with a result has told its end"
+        self._pen.line(self._tally.of_run(self._end), "bold")
 
     def idle(self) -> None:
         self._interrupt.happened = False  # the next Ctrl-C is a first one again
 
     async def _take(self, event: Event) -> None:
-        await self._story(event)
         if isinstance(event, AgentEnd):
-            self._end = event
-        elif isinstance(event, ToolExecutionEnd) and (diff := diff_of(event.result)) is not None:
+            self._end = event  # before anything waits, since behind an abort waiting may fail
+        await self._story(event)
+        if isinstance(event, ToolExecutionEnd) and (diff := diff_of(event.result)) is not None:
             for line in diff.splitlines():
                 self._pen.line(f"  {line}", _STYLES.get(line[:1], "dim"))
 

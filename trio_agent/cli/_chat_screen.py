@@ -127,13 +127,13 @@ class Screen:
 
     def leave_at_once(self, code: int) -> None:
         """End the process, whatever it is doing, with the terminal as it was before. For the screen's own thread."""
-        if self._app is not None:
-            output = self._app.output
-            self._app.renderer.erase()
-            output.disable_bracketed_paste()
-            output.show_cursor()
-            output.flush()
-        if self._terminal is not None:
+        assert self._app is not None, "it is what hears the key that asks for this"
+        output = self._app.output
+        self._app.renderer.erase()
+        output.disable_bracketed_paste()
+        output.show_cursor()
+        output.flush()
+        if self._terminal is not None:  # pragma: no branch - Windows has no termios
             import termios
 
             termios.tcsetattr(0, termios.TCSANOW, self._terminal)
@@ -141,7 +141,7 @@ class Screen:
 
     async def _main(self) -> None:
         output = create_output(sys.__stdout__)  # `sys.stdout` is what we show above
-        if isinstance(output, Vt100_Output):
+        if isinstance(output, Vt100_Output):  # pragma: no branch - Windows has outputs of its own
             output.enable_cpr = False  # an answer that comes late would be taken for keys
         app: Application[None] = Application(
             layout=Layout(self._container(), focused_element=self._input),
@@ -233,7 +233,7 @@ def _terminal_state() -> list[Any] | None:
     """How the terminal is set, where systems have that."""
     try:
         import termios
-    except ModuleNotFoundError:
+    except ModuleNotFoundError:  # pragma: no cover - Windows has no termios
         return None
     return termios.tcgetattr(0)
 

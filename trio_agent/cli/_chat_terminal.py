@@ -131,8 +131,8 @@ class Terminal:
         self._screen.change(change)
 
     def ended(self, result: RunResult) -> None:
-        if self._end is not None:
-            self.note(self._tally.of_run(self._end), _STYLES[result.outcome])
+        assert self._end is not None, "a run with a result has told its end"
+        self.note(self._tally.of_run(self._end), _STYLES[result.outcome])
 
     def idle(self) -> None:
         def change(view: View) -> None:
@@ -177,7 +177,7 @@ class _Above(io.TextIOBase):
 async def _heed_signals(talk: Talk) -> None:
     """Ctrl-C where keys are not ours, and what ends programs in order."""
     wanted = [signal.SIGINT, signal.SIGTERM]
-    if sys.platform != "win32":
+    if sys.platform != "win32":  # pragma: no branch - Windows has no hang-up
         wanted.append(signal.SIGHUP)
     heeded = [one for one in wanted if signal.getsignal(one) != signal.SIG_IGN]
     if not heeded:

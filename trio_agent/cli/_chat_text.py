@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any, Final, cast
 
-from .._messages import Message, ToolCall, ToolResultMessage, Usage, UserMessage
+from .._messages import ToolCall, ToolResultMessage, Usage
 from ._usage import one_line
 
 _SEQUENCES: Final = re.compile(
@@ -63,11 +63,6 @@ def diff_of(result: ToolResultMessage) -> str | None:
         return None
     diff: Any = cast("Mapping[str, Any]", details).get("diff")
     return shown(diff) if isinstance(diff, str) and diff.strip() else None
-
-
-def said(message: Message) -> str:
-    """What a queued message says."""
-    return shown(message.text) if isinstance(message, UserMessage) else message.role
 
 
 def tokens(usage: Usage) -> str | None:

@@ -23,7 +23,6 @@ from .._events import (
     MessageUpdate,
     RetryEnd,
     RetryStart,
-    ToolCallFragment,
     ToolExecutionEnd,
     ToolExecutionStart,
     ToolExecutionUpdate,
@@ -128,7 +127,7 @@ class View:
                 self._settle_text()
                 self._thinking += text
                 self._phase = self._since("thinking", now)
-            case ToolCallFragment() as fragment:
+            case fragment:
                 self._settle_answer()
                 written = self._call[1] if self._call is not None and self._call[0] == fragment.name else 0
                 self._call = (fragment.name, written + len(fragment.json))
@@ -167,7 +166,8 @@ class View:
             case ToolExecutionUpdate(tool_call_id=id, partial=partial):
                 if id in self._running:
                     self._running[id].latest = shown(joined_text(partial))
-            case ToolExecutionEnd(result=result):
+            case _:
+                result = event.result
                 running = self._running.pop(result.tool_call_id, None)
                 words = call_words(running.call) if running is not None else ""
                 self.add("tool", tool_block(result, words, now - running.since if running is not None else None))
@@ -186,7 +186,7 @@ class View:
                 why = "" if event.error is None else f": {excerpt(event.error, 300)}"
                 self.note(f"… compaction: {outcome}{size}{why}", "yellow")
                 self._phase = _Phase("waiting for the model", now)
-            case RetryEnd():
+            case _:
                 self._phase = _Phase("waiting for the model", now)
 
     # What is seen

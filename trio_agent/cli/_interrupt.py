@@ -55,5 +55,5 @@ class Interrupt:
             raise KeyboardInterrupt from None
 
     def _act(self) -> None:
-        if self._first is not None:
-            self._first()
+        assert self._first is not None
+        self._first()

@@ -31,7 +31,6 @@ from .._events import (
 from .._messages import AssistantMessage, CustomMessage, Message, Text, Thinking, ToolCall, ToolResultMessage
 from ..session._records import Header
 from ._log import BadLine, Entry, LogParser, opened, read_log, write_stdout
-from ._output import leave_stdout_alone
 from ._show_words import Piece, Words
 
 
@@ -54,11 +53,8 @@ def _print(pieces: Iterable[Piece]) -> None:
             from rich.text import Text as Styled
 
             console = Console(highlight=False)
-            try:
-                for text, style in pieces:
-                    console.print(Styled(text, style))
-            except BrokenPipeError:
-                leave_stdout_alone()
+            for text, style in pieces:
+                console.print(Styled(text, style))
             return
     write_stdout(f"{text}\n" for text, _ in pieces)
 

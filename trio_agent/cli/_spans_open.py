@@ -93,8 +93,8 @@ class Bench:
     def tell(self, span: OpenSpan | None = None) -> None:
         """Count the event to this, or to the turn or the run."""
         whose = span or self.turn or self.run
-        if whose is not None:
-            whose.events += 1
+        assert whose is not None, "outside of runs there is nothing but history"
+        whose.events += 1
 
     def cut_wait(self, last: int) -> None:
         if self.wait is not None:

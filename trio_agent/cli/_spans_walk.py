@@ -159,9 +159,9 @@ class _Walk(Bench):
         self.tell(self.run)
         if event.outcome == "aborted":
             self.mark_abort(at, event.reason or event.error)
-        if self.run is not None:
-            self.run.notes += run_notes(event)
-            self.run.usage = event.usage
+        assert self.run is not None
+        self.run.notes += run_notes(event)
+        self.run.usage = event.usage
         self.close_run(at, event.outcome)
 
     # -- what they open and close

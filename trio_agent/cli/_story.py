@@ -86,9 +86,9 @@ class Story:
         parts: list[str] = [
             result.outcome if result.reason is None else f"{result.outcome} ({one_line(result.reason)})"
         ]
-        if self._last is not None:
-            turns = self._last.turns
-            parts += [f"{turns} turn{'' if turns == 1 else 's'}", _tokens(result.usage), f"{self._last.time:.1f} s"]
+        assert self._last is not None, "a run with a result has told its end"
+        turns = self._last.turns
+        parts += [f"{turns} turn{'' if turns == 1 else 's'}", _tokens(result.usage), f"{self._last.time:.1f} s"]
         self._pen.line(
             " · ".join(parts), {"completed": "bold green", "stopped": "bold"}.get(result.outcome, "bold red")
         )

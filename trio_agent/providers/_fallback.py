@@ -99,7 +99,7 @@ class FallbackProvider:
             except ProviderError as error:
                 failures.append(_Failure(member, error))
                 stands = opening.begun or error.kind not in self._on
-                if stands and len(failures) == 1:
+                if len(failures) == 1 and (stands or len(self._members) == 1):
                     raise
                 if stands:
                     break
@@ -185,8 +185,6 @@ def _checked_kinds(kinds: Iterable[object]) -> frozenset[str]:
 
 def _combined(failures: Sequence[_Failure]) -> ProviderError:
     """One error for all of them. A retry asks everybody again, so it may come as soon as one of them takes it."""
-    if len(failures) == 1:
-        return failures[0].error
     errors = [failure.error for failure in failures]
     soonest = min(
         [error for error in errors if error.retryable], key=lambda error: error.retry_after or 0, default=None
@@ -199,7 +197,5 @@ def _combined(failures: Sequence[_Failure]) -> ProviderError:
     )
 
 
-def _causes(failures: Sequence[_Failure]) -> ExceptionGroup[ProviderError] | None:
-    if len(failures) == 1:
-        return None
+def _causes(failures: Sequence[_Failure]) -> ExceptionGroup[ProviderError]:
     return ExceptionGroup("the attempts, in order", [failure.error for failure in failures])

@@ -13,7 +13,7 @@ from weakref import ref
 import msgspec
 
 from .._messages import Message
-from ._conversation import safe_json, safe_text
+from ._conversation import safe_json
 
 T = TypeVar("T")
 _encode = msgspec.json.Encoder().encode
@@ -25,11 +25,6 @@ def encode_json(value: Any) -> bytes:
         return _encode(value)
     except UnicodeEncodeError:
         return _encode(safe_json(value))
-
-
-def encode_text(text: str) -> bytes:
-    """A JSON string of the text, made safe."""
-    return _encode(safe_text(text))
 
 
 class Fragments(Generic[T]):
@@ -56,10 +51,9 @@ class Fragments(Generic[T]):
         written = self._write(message, variant)
         known = self._known
 
-        def forget(dead: ref[Any]) -> None:
-            # The id may belong to another message by now.
-            if (found := known.get(key)) is not None and found[0] is dead:
-                del known[key]
+        def forget(_dead: ref[Any]) -> None:
+            # Called before another message can have the id; and not for an entry that was written anew.
+            known.pop(key, None)
 
         known[key] = (ref(message, forget), variant, written)
         return written

@@ -27,6 +27,7 @@ E = TypeVar("E", bound=Exception)
 
 _SERVER: Final = Path(__file__).with_name("_local_server.py")
 _STOP_GRACE: Final = 2.0  # seconds from asking the child to end to killing it
+_DYING: Final = 1.0  # seconds; a moment passes between the server's last connection and its end
 _REPORT_LIMIT: Final = 65_536  # bytes; a report is one short line
 _LOG_QUOTED: Final = 4_000  # bytes of the log's end
 _REASON: Final = re.compile(r"error loading model: (.+)")
@@ -44,7 +45,7 @@ class Child:
 
     async def explained(self, error: ProviderError) -> ProviderError:
         """A failure to reach the server, or that it is gone, if that is why: no retry will bring it back."""
-        with trio.move_on_after(1.0):  # a moment passes between its last connection and its end
+        with trio.move_on_after(_DYING):
             await self.process.wait()
         status = self.process.poll()
         if status is None:
@@ -106,13 +107,12 @@ def _processors() -> int:
 
 async def _ask(process: trio.Process, settings: dict[str, Any]) -> dict[str, Any]:
     """Tell the child what to run and wait for its report; empty, when it ended without one."""
-    assert process.stdin is not None
-    assert process.stdout is not None
+    stdin, stdout = _pipes(process)
     line = b""
     try:
-        await process.stdin.send_all(json.dumps(settings).encode() + b"\n")
+        await stdin.send_all(json.dumps(settings).encode() + b"\n")
         while not line.endswith(b"\n") and len(line) < _REPORT_LIMIT:
-            more = await process.stdout.receive_some()
+            more = await stdout.receive_some()
             if not more:
                 return {}
             line += more
@@ -133,9 +133,14 @@ async def _stop(process: trio.Process) -> None:
         # No process outlives that signal, unless the machine is stuck: then we are not.
         with trio.move_on_after(_STOP_GRACE):
             await process.wait()
-    for stream in (process.stdin, process.stdout):
-        if stream is not None:
-            await stream.aclose()
+    for stream in _pipes(process):
+        await stream.aclose()
+
+
+def _pipes(process: trio.Process) -> tuple[trio.abc.SendStream, trio.abc.ReceiveStream]:
+    assert process.stdin is not None
+    assert process.stdout is not None
+    return process.stdin, process.stdout
 
 
 def _with_log(make: Callable[[str], E], text: str, log: IO[bytes]) -> E:

@@ -55,7 +55,7 @@ def _die_with_parent() -> None:
     Nothing cleaner than `os._exit` is needed: the model is mapped, and nothing is written.
     """
     threading.Thread(target=_exit_at_end_of_stdin, daemon=True).start()
-    if sys.platform == "linux":
+    if sys.platform == "linux":  # pragma: no branch - the signal is Linux's
         # Loading a model holds the interpreter lock for as long as it takes, and no thread runs. The kernel's own
         # signal ends the process also then: test_the_server_dies_with_a_killed_parent_while_it_loads
         import fcntl

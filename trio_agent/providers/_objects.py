@@ -8,7 +8,7 @@ from __future__ import annotations
 import base64
 import re
 from collections.abc import Iterable
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import msgspec
 
@@ -25,6 +25,7 @@ from ._schemas import object_schema, wire_schema
 # NUL and halves of surrogate pairs, as JSON escapes them.
 _UNSAFE_ESCAPE: Final = re.compile(r"\\u(0000|[dD][89a-fA-F][0-9a-fA-F]{2})")
 _IMAGES: Final = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
+_Fields: TypeAlias = tuple[dict[str, Any], set[str]]
 _JOINED: Final = ("anyOf", "oneOf", "allOf")
 
 
@@ -53,29 +54,38 @@ def root_schema(tool: ToolSpec, *, strict: bool) -> tuple[dict[str, Any], bool]:
     """
     root = object_schema(tool.parameters)
     if any(key in root for key in (*_JOINED, "$ref")):
-        merged = _one_object(root, root, 8)
+        merged = _one_object(root, root, {}, 8)
         defs: dict[str, Any] = {key: root[key] for key in ("$defs", "definitions", "description") if key in root}
         return {**defs, "type": "object", "properties": merged[0], "required": sorted(merged[1])}, False
     return wire_schema(tool, strict=strict)
 
 
-def _one_object(schema: dict[str, Any], root: dict[str, Any], hops: int) -> tuple[dict[str, Any], set[str]]:
-    """Properties, and those that are required whatever the alternative."""
+def _one_object(schema: dict[str, Any], root: dict[str, Any], known: dict[str, _Fields], hops: int) -> _Fields:
+    """Properties, and those that are required whatever the alternative. `known` has the references looked at so far."""
     properties: dict[str, Any] = dict(object_of(schema.get("properties")))
     required = {name for name in schema.get("required") or () if isinstance(name, str)}
     if not hops:
         return properties, required
-    if "$ref" in schema:
-        schema = {**schema, "allOf": [*objects_of(schema.get("allOf")), dict(resolved({"$ref": schema["$ref"]}, root))]}
     for key in _JOINED:
         needed: set[str] = set()
-        parts = [_one_object(part, root, hops - 1) for part in objects_of(schema.get(key))]
+        parts = [_one_object(part, root, known, hops - 1) for part in objects_of(schema.get(key))]
+        if key == "allOf" and "$ref" in schema:
+            parts.append(_referred(schema["$ref"], root, known, hops - 1))
         for found, _ in parts:
             properties = {**found, **properties}
         for at, (_, names) in enumerate(parts):
             needed = names if at == 0 else needed | names if key == "allOf" else needed & names
         required |= needed
     return properties, required
+
+
+def _referred(reference: Any, root: dict[str, Any], known: dict[str, _Fields], hops: int) -> _Fields:
+    """The fields of what is referred to. Looked at once: alternatives that refer to each other are many ways round."""
+    name = str(reference)
+    if name not in known:
+        known[name] = {}, set()  # inside of itself it adds nothing
+        known[name] = _one_object(dict(resolved({"$ref": reference}, root)), root, known, hops)
+    return known[name]
 
 
 def without(schema: dict[str, Any], keys: Iterable[str]) -> dict[str, Any]:

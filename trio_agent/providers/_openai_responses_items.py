@@ -6,6 +6,7 @@ more complete event says of an item is told then, as far as it is new. Nothing i
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import Any
 
 from .._errors import ProviderError
@@ -14,7 +15,7 @@ from ._fragments import encode_json
 from ._json_values import objects_of, text_of
 
 
-class Item:
+class Item(ABC):
     """An item of the output. A block of the message comes to be with the first that there is to tell."""
 
     kind = ""
@@ -51,16 +52,24 @@ class Item:
             self._take_rest(item)
             self.end()
 
+    @abstractmethod
     def _take_rest(self, item: dict[str, Any]) -> None:
         """Tell what is new in the item as it is at its end."""
+
+    @abstractmethod
+    def _tell(self, text: str) -> None: ...
+
+
+class SpokenItem(Item):
+    """An item that is a block from its first text on."""
 
     def _tell(self, text: str) -> None:
         if self._block is None:
             self._block = self._open()
         self._block.more(text)
 
-    def _open(self) -> Block:
-        raise NotImplementedError
+    @abstractmethod
+    def _open(self) -> Block: ...
 
     def _sign(self, value: dict[str, Any]) -> None:
         if self._block is None:
@@ -68,7 +77,7 @@ class Item:
         self._block.signature = encode_json(value).decode()
 
 
-class MessageItem(Item):
+class MessageItem(SpokenItem):
     """What the model says. Its phase, where it has one, goes back with it."""
 
     kind = "message"
@@ -82,7 +91,7 @@ class MessageItem(Item):
         return self._blocks.text()
 
 
-class ReasoningItem(Item):
+class ReasoningItem(SpokenItem):
     """The model's reasoning: summaries, the text itself, or nothing to see. What must go back is its signature."""
 
     kind = "reasoning"
@@ -167,8 +176,11 @@ class PassedItem(Item):
         super().__init__(blocks)
         self.kind = kind
 
-    def more(self, text: str) -> None:
-        pass
+    def _take_rest(self, item: dict[str, Any]) -> None:
+        """Nothing of it is told."""
+
+    def _tell(self, text: str) -> None:
+        """Nothing of it is told."""
 
 
 def item_of(blocks: Blocks, item: dict[str, Any]) -> Item:

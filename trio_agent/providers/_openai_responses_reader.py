@@ -215,7 +215,7 @@ class ResponsesReader(AnswerReader):
                 new_calls -= kind == "function_call"
                 item = self._items[object()] = item_of(self._blocks, found)
             elif item is None:
-                item = self._items.get(place)
+                item = self._unnamed(place, kind)
             if item is not None and item.kind == kind:
                 item.complete(found)
             self._take_refusal(found)
@@ -227,6 +227,13 @@ class ResponsesReader(AnswerReader):
             if call_id and isinstance(item, CallItem) and item.call_id == call_id:
                 return item
         return self._items.get(text_of(found.get("id")))
+
+    def _unnamed(self, place: int, kind: str) -> Item | None:
+        """The item in this place; where that is of another kind, the first of the kind that has not ended."""
+        item = self._items.get(place)
+        if item is not None and item.kind == kind:
+            return item
+        return next((known for known in self._items.values() if known.kind == kind and not known.ended), None)
 
     def _take_refusal(self, item: dict[str, Any]) -> None:
         if not self._refusal:

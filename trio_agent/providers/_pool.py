@@ -50,10 +50,6 @@ class Pool:
         self._client = client
         self._max_connections = max_connections
 
-    @property
-    def is_open(self) -> bool:
-        return self._client is not None
-
     def open(self) -> None:
         """Make the client, unless one was given. Does not block."""
         if self._client is None:

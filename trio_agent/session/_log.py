@@ -160,7 +160,7 @@ class SessionLog:
 
 def _sync_folder(folder: Path) -> None:
     """Bring a new name to the disk, where the system has that."""
-    if os.name == "nt":
+    if os.name == "nt":  # pragma: no cover - no other system refuses
         return
     descriptor = os.open(folder, os.O_RDONLY)
     try:

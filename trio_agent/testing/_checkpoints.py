@@ -60,6 +60,16 @@ class Place:
         return kind != "interrupt" or self.open_to_interrupts
 
 
+@attrs.frozen
+class _Watch:
+    """What is watched, and what disturbs it."""
+
+    owner: trio.lowlevel.Task
+    abort: Callable[[], object]
+    cancel: Callable[[], object]
+    on_strike: Callable[[Kind], object]
+
+
 class Checkpoints(trio.abc.Instrument):
     """An instrument for `trio.run` that counts checkpoints, and disturbs at most one.
 
@@ -71,10 +81,7 @@ class Checkpoints(trio.abc.Instrument):
         self.places: list[Place] = []
         self.count = 0
         self.struck = False
-        self._owner: trio.lowlevel.Task | None = None
-        self._abort: Callable[[], object] = _nothing
-        self._cancel: Callable[[], object] = _nothing
-        self._strike: Callable[[Kind], object] = lambda _kind: None
+        self._watch: _Watch | None = None
 
     @contextmanager
     def watching(
@@ -88,40 +95,37 @@ class Checkpoints(trio.abc.Instrument):
 
         `on_strike` is called just before the disturbance.
         """
-        self._abort, self._cancel, self._strike = abort, cancel, on_strike
-        self._owner = trio.lowlevel.current_task()
+        self._watch = _Watch(trio.lowlevel.current_task(), abort, cancel, on_strike)
         try:
             yield
         finally:
-            self._owner = None
+            self._watch = None
 
     @trio.lowlevel.enable_ki_protection
     def before_task_step(self, task: trio.lowlevel.Task) -> None:
-        if self._owner is None or not _is_below(task, self._owner):
+        watch = self._watch
+        if watch is None or not _is_below(task, watch.owner):
             return
         at, self.count = self.count, self.count + 1
         if self.disturbance is None:
             self.places.append(_place_of(task))
         elif at == self.disturbance.place and _place_of(task).allows(self.disturbance.kind):
             self.struck = True
-            self._strike(self.disturbance.kind)
-            self._disturb(self.disturbance.kind, task)
-
-    def _disturb(self, kind: Kind, task: trio.lowlevel.Task) -> None:
-        if kind == "abort":
-            self._abort()
-        elif kind == "cancel":
-            self._cancel()
-        elif kind == "ctrl_c":
-            signal.raise_signal(signal.SIGINT)
-        elif kind == "interrupt":
-            _throw(task, KeyboardInterrupt())
-        else:
-            _throw(task, Planted("raised in the place of a checkpoint"))
+            watch.on_strike(self.disturbance.kind)
+            _disturb(self.disturbance.kind, watch, task)
 
 
-def _nothing() -> None:
-    return None
+def _disturb(kind: Kind, watch: _Watch, task: trio.lowlevel.Task) -> None:
+    if kind == "abort":
+        watch.abort()
+    elif kind == "cancel":
+        watch.cancel()
+    elif kind == "ctrl_c":
+        signal.raise_signal(signal.SIGINT)
+    elif kind == "interrupt":
+        _throw(task, KeyboardInterrupt())
+    else:
+        _throw(task, Planted("raised in the place of a checkpoint"))
 
 
 def _throw(task: trio.lowlevel.Task, exc: BaseException) -> None:
@@ -140,7 +144,7 @@ def _place_of(task: trio.lowlevel.Task) -> Place:
     modules = [str(frame.f_globals.get("__name__", "")) for frame, _ in frames]
     outside = [at for at, module in enumerate(modules) if not _is_trios(module)]
     if not outside:
-        return Place(task.name, "(not begun)", False, False)
+        return Place(task.name, "(in functions of Trio alone)", False, False)
     innermost = outside[-1]
     frame, line = frames[innermost]
     file = frame.f_code.co_filename.rsplit("/", 1)[-1]

@@ -72,7 +72,7 @@ class Conductor:
         return result[0]
 
     async def _until(self, over: trio.Event) -> None:
-        while not over.is_set():
+        while True:
             await trio.testing.wait_all_tasks_blocked()
             if over.is_set():
                 return

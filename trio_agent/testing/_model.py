@@ -168,8 +168,8 @@ class Model:
         self.pending.append(event.tool_call_id)
 
     def _tool_execution_end(self, event: Any) -> None:
-        if event.tool_call_id in self.pending:
-            self.pending.remove(event.tool_call_id)
+        self._compare("T3: the end of a call that was started", event.tool_call_id in self.pending, True)
+        self.pending.remove(event.tool_call_id)
 
     def _retry_start(self, _event: Any) -> None:
         self.phase = "retry"

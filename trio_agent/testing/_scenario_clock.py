@@ -112,7 +112,7 @@ def _blocked_at(task: trio.lowlevel.Task) -> str:
         for frame, line in task.iter_await_frames()
         if not str(frame.f_globals.get("__name__", "")).startswith("trio.")
     ]
-    return f"{task.name}: {' > '.join(frames[-4:]) or '(not begun)'}"
+    return f"{task.name}: {' > '.join(frames[-4:]) or '(in functions of Trio alone)'}"
 
 
 def _lift_shields(task: trio.lowlevel.Task) -> None:

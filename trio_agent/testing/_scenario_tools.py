@@ -216,9 +216,10 @@ async def steers(key: str, seconds: float = 0.0) -> str:
 @tool
 async def invalid(key: str, number: int) -> str:
     """Be called with arguments that do not fit."""
-    bench.get().faults.append(f"T5: {key} ran with {number!r}")
-    await trio.lowlevel.checkpoint()
-    return "never"
+    with bench.get().at_work(key):
+        bench.get().faults.append(f"T5: {key} ran with {number!r}")
+        await work(0)
+        return bench.get().answer(key)
 
 
 TOOLS: Final[tuple[Tool, ...]] = (

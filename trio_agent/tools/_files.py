@@ -81,7 +81,7 @@ def _part(text: io.TextIOWrapper, offset: int, limit: int, column: int, *, count
     number = offset
     while line is not None and number < offset + limit:
         start = column - 1 if number == offset else 0
-        if len(line) - start > room or not _is_whole(line):
+        if len(line) - start > room or start >= len(line) or not _is_whole(line):
             if pieces:
                 break
             return _part_of_line(text, line, number, start)

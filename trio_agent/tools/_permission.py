@@ -83,8 +83,6 @@ def _fits(pattern: str | None, call: ToolCall) -> bool:
 
 
 def _is_like(pattern: str, command: str) -> bool:
-    if _SHELL.search(pattern):
-        return False
     return re.fullmatch(".*".join(map(re.escape, pattern.split("*"))), command) is not None
 
 

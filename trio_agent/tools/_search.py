@@ -50,10 +50,14 @@ def list_dir(workspace: WorkspacePath) -> Tool:
         offset: Annotated[int, "the entry to begin with, counted from 1"] = 1,
     ) -> str:
         """List what is in a folder: folders end in a slash, links show where they lead."""
+        if offset < 1:
+            raise ValueError("offset counts from 1")
         with space.place(path) as place:
             entries = _listed(place)
-        shown = entries[max(offset, 1) - 1 :][:_LISTED]
-        left = len(entries) - (max(offset, 1) - 1) - len(shown)
+        if offset > 1 and offset > len(entries):
+            raise ValueError(f"the folder has fewer than {offset} entries")
+        shown = entries[offset - 1 :][:_LISTED]
+        left = len(entries) - (offset - 1) - len(shown)
         more = f"\n[{left} entries are left; go on with offset {offset + len(shown)}]" if left > 0 else ""
         return "\n".join(shown) + more or "(the folder is empty)"
 
@@ -179,6 +183,8 @@ async def _searched(space: Workspace, place: Place, what: list[str]) -> tuple[by
         cwd=f"/proc/self/fd/{place.folder}" if _HAS_PROC else space.path / os.path.dirname(place.shown),
         env={"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C.UTF-8"},
     )
+    assert process.stdout is not None
+    assert process.stderr is not None
     output, errors = bytearray(), bytearray()
     try:
         async with trio.open_nursery() as nursery:
@@ -189,9 +195,8 @@ async def _searched(space: Workspace, place: Place, what: list[str]) -> tuple[by
         process.kill()
         with trio.move_on_after(5, shield=True):
             await process.wait()
-            for stream in (process.stdout, process.stderr):
-                if stream is not None:
-                    await stream.aclose()
+            await process.stdout.aclose()
+            await process.stderr.aclose()
     if not output and errors:
         raise ValueError(errors.decode(errors="replace").strip()[:1000])
     return bytes(output), len(output) < _OUTPUT

@@ -100,10 +100,8 @@ class _Command:
                 await self._attend(process, context)
                 in_time = True
         finally:
-            with trio.move_on_after(self._grace + _SLACK, shield=True):
+            with trio.CancelScope(shield=True):
                 await self._end(process)
-            if process.returncode is None:
-                process.kill()
         return self._result(in_time, seconds)
 
     async def _start(self, command: str) -> trio.Process:
@@ -140,12 +138,19 @@ class _Command:
             take(piece)
 
     async def _end(self, process: trio.Process) -> None:
-        """Close its standard input, on which the supervisor ends everything, and read what is left."""
+        """Close its standard input, on which the supervisor ends everything, and read what is left.
+
+        A supervisor that does not end is killed. Takes a second longer than its time at most.
+        """
         assert process.stdin is not None
         assert process.stdout is not None
         assert process.stderr is not None
-        await process.stdin.aclose()
-        await self._read_all(process)
+        with trio.move_on_after(self._grace + _SLACK):
+            await process.stdin.aclose()
+            await self._read_all(process)
+        process.kill()  # does nothing to one that has ended
+        with trio.move_on_after(1):
+            await process.wait()
         await process.stdout.aclose()
         await process.stderr.aclose()
 

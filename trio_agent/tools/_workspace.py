@@ -49,12 +49,12 @@ class Workspace:
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.descriptor = -1
         if os.open not in os.supports_dir_fd:
             raise RuntimeError("trio_agent.tools needs a system that opens files relative to a folder, such as Linux")
         self.path: Final = Path(os.path.realpath(path))
         self._given = os.path.abspath(path)
         self.seen: Final[dict[str, bytes]] = {}
-        self.descriptor = -1
         self.descriptor = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
 
     def __del__(self) -> None:
