@@ -303,8 +303,8 @@ class Answer:
         host = self._host
         if host.assembly is not None:
             message = host.assembly.message_at(host.conversation.shown, "error", describe(failure))
-            host.assembly = None
             await host.emit(message_end(message, time=host.time()))
+            host.assembly = None
 
     async def _wait(self, failure: ProviderError, delay: float) -> None:
         host = self._host

@@ -109,8 +109,10 @@ class Assembly:
             return self._last[1]
         blocks, info = self._read(length)
         usage = NO_USAGE if stop_reason is None else self.usage
-        said = info or ResponseInfo(None, self.model, self.provider)
-        message = assistant_message(blocks, stop_reason, usage, said.model, said.provider, error, said.id)
+        if info is None:
+            message = assistant_message(blocks, stop_reason, usage, self.model, self.provider, error)
+        else:
+            message = assistant_message(blocks, stop_reason, usage, info.model, info.provider, error, info.id)
         if stop_reason is None:
             self._last = (length, message)
         return message
@@ -162,8 +164,6 @@ class Assembly:
         if type(index) is not int:
             raise _broken(f"a block is named by its index, an int, not by {index!r}")
         known = self._kinds.get(index)
-        if known is kind and kind in (TextDelta, ThinkingDelta):
-            return
         if known is not None:
             raise _broken(f"block {index} was opened by {known.__name__} and cannot take {kind.__name__}")
         self._kinds[index] = self._open_kinds[index] = kind

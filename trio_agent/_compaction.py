@@ -267,7 +267,8 @@ def _render(messages: Sequence[Message]) -> list[str]:
             entries.append(f"[user]\n{_content(message)}")
         elif isinstance(message, ToolResultMessage):
             entries.append(f"[{'error' if message.is_error else 'result'} of {message.tool_name}]\n{_content(message)}")
-        elif isinstance(message, AssistantMessage):
+        else:
+            assert isinstance(message, AssistantMessage)  # `project` has left out an application's own
             if message.text.strip():
                 entries.append(f"[assistant]\n{message.text}")
             entries += [f"[assistant calls {call.name}]\n{call.raw}" for call in message.tool_calls]

@@ -36,9 +36,7 @@ class Subscription(Generic[E]):
 
     __slots__ = ("_owner", "_subscribers", "active", "listener", "observer")
 
-    def __init__(
-        self, subscribers: Subscribers[E], listener: Listener[E], observer: bool, owner: Owner
-    ) -> None:
+    def __init__(self, subscribers: Subscribers[E], listener: Listener[E], observer: bool, owner: Owner) -> None:
         self._subscribers = subscribers
         self._owner = owner
         self.listener = listener
@@ -146,10 +144,11 @@ class Delivery(Generic[E]):
         self._current = None
 
     def report_cut(self) -> None:
-        """Say who was being called when the scope around `deliver` was cut."""
-        if self._current is not None and self._event is not None:
-            self._judge.subscriber_cut(self._current.listener, self._event)
-            self._current = None
+        """Say who was being called when the scope around `deliver` was cut: a run waits for nothing else uncut."""
+        assert self._current is not None
+        assert self._event is not None
+        self._judge.subscriber_cut(self._current.listener, self._event)
+        self._current = None
 
     async def _bounded(
         self, subscription: Subscription[E], event: E, result: Awaitable[object], budget: Budget

@@ -136,6 +136,7 @@ _START_KIND: Final[dict[str, str]] = {
     "tool_result": "result_start",
 }
 _END_KIND: Final = {"user": "injected_end", "custom": "injected_end", "tool_result": "result_end"}
+_MESSAGE_EVENTS: Final = ("message_start", "message_end")
 _UNSENDABLE: Final = ("error", "aborted")
 
 
@@ -182,7 +183,7 @@ class Lifecycle:
 
     def _clear(self) -> None:
         self.position = Position.IDLE
-        self._ways = _STEPS[Position.IDLE]  # of the position; kept, because an Enum is hashed in Python
+        self._ways = _IDLE_STEPS  # of the position; kept, because an Enum is hashed in Python
         self.turn = 0
         self.open_message: Message | None = None
         self.open_turn()
@@ -202,7 +203,9 @@ class Lifecycle:
             if self.position is Position.STREAMING:
                 return
             raise self._refusal("message_update")
-        kind = kind_of(event)
+        kind: str = event.type
+        if kind in _MESSAGE_EVENTS:
+            kind = kind_of(event)
         step = self._ways.get(kind)
         if step is None:
             raise self._refusal(kind)
@@ -348,3 +351,4 @@ for _position, _ways in TABLE.items():
     for _kind, _target in _ways.items():
         _phase = _PHASE_OF.get(_kind, Phase.TURN)
         _STEPS[_position][_kind] = (_target, _phase, _CHECKS.get(_kind), _STEPS[_target])
+_IDLE_STEPS: Final = _STEPS[Position.IDLE]

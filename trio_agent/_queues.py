@@ -7,13 +7,14 @@ its queue at its `message_start` (L6), so that nothing is ever taken and not sai
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal, TypeAlias, cast, get_args
+from typing import Final, Literal, TypeAlias, cast, get_args
 
 import attrs
 
 from ._messages import AssistantMessage, CustomMessage, Image, Message, Text, ToolResultMessage, UserMessage
 
 QueueMode: TypeAlias = Literal["one_at_a_time", "all"]
+_MODES: Final = get_args(QueueMode)
 
 
 @attrs.frozen(eq=False)
@@ -30,7 +31,7 @@ class Queue:
     __slots__ = ("items", "mode")
 
     def __init__(self, mode: QueueMode) -> None:
-        if mode not in get_args(QueueMode):
+        if mode not in _MODES:
             raise ValueError(f"{mode!r} is not a queue mode; use 'one_at_a_time' or 'all'")
         self.mode = mode
         self.items: list[Queued] = []

@@ -120,7 +120,7 @@ class Run:
         self._tool_calls = 0
         self._end: AgentEnd | None = None
         self._is_over = False  # all has been told; what is cancelled from here on changes nothing
-        self._over = Bell()
+        self._over = _Watch()
         self._specs: tuple[object, tuple[ToolSpec, ...]] = (None, ())
         self.jobs: Jobs
         self.time: Final = _stopwatch(trio.lowlevel.current_clock().current_time)
@@ -360,6 +360,11 @@ class Run:
             self._interrupt = exc
         self.abort(type(exc).__name__)
 
+    @property
+    def is_cancelled_outside(self) -> bool:
+        """Whether the scope around the run is cancelled: known before any of its tasks has been told."""
+        return self._over.is_cancelled
+
     def cancelled_outside(self) -> None:
         """The scope around the run was cancelled: the first of its tasks that notices says so (A5)."""
         self._stop(Cause("aborted", "cancelled", "aborted: the scope around the run was cancelled"))
@@ -469,14 +474,13 @@ class Run:
 
     def partial(self) -> AssistantMessage:
         cause = self._required_cause()
-        if self.assembly is None:
-            return self._made_closing(cause)
+        assert self.assembly is not None  # from before the start of an answer until its end has been told
         # What was folded but not told is no part of it (L4): test_L4_what_was_not_told_is_not_in_the_message.
         return self.assembly.message_at(self.conversation.shown, _closing_reason(cause), cause.message)
 
     def closing(self) -> AssistantMessage | None:
-        cause = self.cause
-        return None if cause is None or cause.carried else self._made_closing(cause)
+        cause = self._required_cause()
+        return None if cause.carried else self._made_closing(cause)
 
     def _made_closing(self, cause: Cause) -> AssistantMessage:
         return AssistantMessage(
@@ -520,6 +524,20 @@ class Run:
         """The run's last event, once it has been told."""
         assert self._end is not None
         return self._end
+
+
+class _Watch(Bell):
+    """Waits for the end of the run, or to be cancelled from outside: Trio asks to leave off waiting at once."""
+
+    __slots__ = ("is_cancelled",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_cancelled = False
+
+    def _abort(self, _raise_cancel: Any) -> trio.lowlevel.Abort:
+        self.is_cancelled = True
+        return super()._abort(_raise_cancel)
 
 
 def _stopwatch(now: Callable[[], float]) -> Callable[[], float]:

@@ -202,6 +202,8 @@ class Conversation:
 
     def count(self, usage: Usage) -> None:
         """Add what a request cost, also one that emits no message events (F9)."""
+        if usage is NO_USAGE:
+            return
         self.usage += usage
         self.run_usage += usage
         self.run_tokens += usage.known_total or 0
@@ -232,11 +234,13 @@ class Conversation:
         if isinstance(message, AssistantMessage):
             self.stop_streaming()
             self.count(message.usage)
-            if message.stop_reason != "stop" or self.core.calls:
-                self.call_ids.update([call.id for call in message.tool_calls])
-            if message.stop_reason in ("error", "aborted"):
+            calls = self.core.calls
+            if message.stop_reason in ("error", "aborted"):  # its calls stand nowhere, but their ids have been told
+                calls = message.tool_calls
                 self.error_message = message.error_message
                 self._attempt = message
+            for call in calls:
+                self.call_ids.add(call.id)
 
     def _tool_start(self, event: ToolExecutionStart) -> None:
         self.pending[event.call.id] = None

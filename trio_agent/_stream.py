@@ -40,7 +40,7 @@ class EventStream:
         self._detached = False
         self._subscription: Subscription[Event] | None = None
         self._entered = False
-        self._reader: Origin | None = None
+        self._reader: Origin
 
     @property
     def result(self) -> RunResult:
@@ -114,10 +114,7 @@ class EventStream:
 
     async def _hand_over(self, event: Event) -> None:
         """The subscriber: waits until the reader has come back for more, so that the run waits for the block (L5)."""
-        if self._detached:
-            return
-        if self._reader is not None:
-            self._agent.read_by(self._reader)
+        self._agent.read_by(self._reader)
         self._events.append(event)
         self._offered.set()
         self._wanted = trio.Event()
@@ -126,6 +123,8 @@ class EventStream:
     async def _live(self) -> None:
         """The run, in its own task. What it raises waits for the end of the block, which nothing may cancel."""
         try:
+            if self._detached:  # a Ctrl-C came first: test_F7_a_stream_that_is_left_before_its_run_began_asks_nothing
+                return
             # No checkpoint lies between these three: of two streams that begin at once, one never sees the other's run.
             self._agent.refuse_while_busy("stream")
             self._subscription = self._agent.subscribe(self._hand_over)

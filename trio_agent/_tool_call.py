@@ -6,7 +6,6 @@ calls is in `_tool_phase.py`; the sentences for the model are in `_results.py`.
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -148,7 +147,7 @@ class CallRecord:
             self.over = True
             if self._tickets:
                 self._release()
-        if not self._host.stopping and trio.current_effective_deadline() == -math.inf:
+        if not self._host.stopping and self._host.is_cancelled_outside:
             self._host.cancelled_outside()  # the tool has swallowed what came from outside, before the run noticed (A4)
         # No checkpoint lies between the tool's return and this line: test_a_late_update_is_dropped.
         if not self._host.stopping:

@@ -12,6 +12,7 @@ import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import PurePath
+from types import CoroutineType
 from typing import TYPE_CHECKING, Any, Final, Generic, ParamSpec, Protocol, TypeAlias, TypeVar, cast, overload
 
 import attrs
@@ -146,7 +147,8 @@ class Tool:
     def invoke(self, prepared: PreparedCall, context: ToolContext) -> object:
         """Call the function: gives a coroutine where `is_async`, else the value. Raises whatever the function does."""
         value = self._call(prepared.arguments, context)
-        return _awaiting(value) if self.is_async and not inspect.iscoroutine(value) else value
+        is_coroutine = type(value) is CoroutineType or inspect.iscoroutine(value)  # the first is nearly always enough
+        return _awaiting(value) if self.is_async and not is_coroutine else value
 
     def _prepared(self, arguments: dict[str, Any]) -> PreparedCall:
         if self._paths is None:

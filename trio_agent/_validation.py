@@ -149,7 +149,7 @@ class SchemaValidator:
     def accepts(self, value: Any) -> bool:
         with suppress(ValueError):  # half of a surrogate pair, or nested too deeply for the library
             return bool(self._validator.is_valid(value))
-        with suppress(ValueError):
+        with suppress(ValueError, RecursionError):  # what could just be decoded may be too deep to be encoded
             return bool(self._validator.is_valid(_without_surrogates(value)))
         return False
 
