@@ -24,7 +24,7 @@ hypothesis.settings.load_profile("here")
 
 def pytest_configure() -> None:
     """A shell lets what it starts in the background ignore Ctrl-C, which some tests send to themselves or a child."""
-    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # pragma: no cover - by the shell that starts the tests
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 

@@ -7,6 +7,7 @@ installation and their life as processes; what they are asked is in `test_llmock
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import shutil
@@ -160,6 +161,11 @@ def _wait_until_it_answers(process: subprocess.Popen[bytes], admin: httpx.Client
 
 def main() -> int:
     """Install what can be, and run the tests against it."""
+    argparse.ArgumentParser(
+        prog="python -m tests.counterparts",
+        description="Install llmock and aimock under .venv-counterparts/ and run the tests against them.",
+        epilog="Other arguments are pytest's.",
+    ).parse_known_args()
     llmock_command()
     if (reason := no_node()) is None:
         aimock_command()

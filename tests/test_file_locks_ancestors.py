@@ -303,6 +303,26 @@ async def test_t8_an_inner_call_waits_for_a_holder_of_no_call(tmp_path: Path) ->
     assert calls.refused == []
 
 
+async def test_t8_an_inner_call_waits_in_line_behind_a_holder_of_no_call(tmp_path: Path) -> None:
+    """Who is next in line waits for a stranger, who waits for nobody: so the inner call can wait for both."""
+    calls = Calls()
+    f, g, h = (tmp_path / name for name in "fgh")
+
+    async def stranger() -> None:
+        async with calls.table.hold([g]):
+            await trio.sleep(5)
+            calls.log.append("stranger")
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(stranger)
+        await trio.sleep(1)
+        nursery.start_soon(calls.call, "first", [g, h])
+        await trio.sleep(1)
+        await calls.call("outer", [f], calls.inside(("inner", [h])))
+    assert calls.log == ["outer", "stranger", "first", "inner"]
+    assert calls.refused == []
+
+
 @pytest.mark.real_time
 async def test_t8_a_call_from_the_holders_thread_is_an_error(tmp_path: Path) -> None:
     """A thread that may be left behind would wait for its own call's lock in a system task."""

@@ -46,6 +46,7 @@ from trio_agent._lifecycle import Lifecycle
 from trio_agent.cli._check import check
 from trio_agent.cli._explain import explain
 from trio_agent.cli._usage import UsageError
+from trio_agent.session import save_session
 from trio_agent.testing import LifecycleViolation, ScriptedProvider, TraceChecker, call, check_trace, finish, text
 from trio_agent.testing._dialects import DIALECTS
 from trio_agent.testing._judge_order import ADRIFT, BREACHES, IDLE, ORDER, broken_rule, may_come
@@ -255,6 +256,13 @@ def test_check_of_what_is_no_trace_says_where(content: str, tmp_path: Path, caps
     (tmp_path / "bad.jsonl").write_text(content)
     assert check([str(tmp_path / "bad.jsonl")]) == 2
     assert "line 1" in capsys.readouterr().err
+
+
+def test_check_of_a_session_says_what_it_wants_instead(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A session lacks the events that history does not need, so that nothing could be said about their order."""
+    save_session(tmp_path / "talk.jsonl", [UserMessage("hi")])
+    assert check([str(tmp_path / "talk.jsonl")]) == 2
+    assert "a session, which leaves out" in capsys.readouterr().err
 
 
 def test_check_of_a_missing_file_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -513,8 +513,7 @@ class LifecycleMachine(RuleBasedStateMachine):
 
     @invariant()
     def can_be_closed(self) -> None:
-        if self.told.core.position is not Position.IDLE:
-            assert_lawful_run(self.told.closed())
+        assert_lawful_run(self.told.closed())
 
 
 TestLifecycleMachine = LifecycleMachine.TestCase

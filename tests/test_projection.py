@@ -64,12 +64,11 @@ def shown(messages: Sequence[Message]) -> list[str]:
             lines.append(f"user {message.text}")
         elif isinstance(message, ToolResultMessage):
             lines.append(f"result {message.tool_call_id} {message.text}")
-        elif isinstance(message, AssistantMessage):
+        else:
+            assert isinstance(message, AssistantMessage)
             lines.append(
                 " ".join(["assistant", *([message.text] if message.text else []), *[c.id for c in message.tool_calls]])
             )
-        else:
-            lines.append(f"custom {message.kind}")
     return lines
 
 

@@ -65,14 +65,14 @@ class UnreadableError(Exception):
 @tool
 async def fails() -> str:
     """Fail."""
-    raise ValueError("tool broke")
+    raise AssertionError("it ran")
 
 
 @tool
 async def waits() -> str:
     """Wait for ever."""
     await trio.sleep_forever()
-    return "never"
+    raise AssertionError("nobody wakes it")
 
 
 @tool
@@ -677,7 +677,7 @@ async def test_F10_what_fails_while_it_is_being_stopped_is_logged_and_kept(
     async def bad() -> str:
         """Clean up badly."""
         await cleaning_up_badly("tool")()
-        return ""
+        raise AssertionError("nobody wakes it")
 
     hooks = {} if who in ("provider", "tool") else {who: cleaning_up_badly(who)}
     calls = [] if who == "should_stop_after_turn" else [call("c1", "bad")]

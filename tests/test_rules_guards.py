@@ -47,7 +47,7 @@ async def resume(agent: Agent) -> None:
 
 async def stream(agent: Agent) -> None:
     async with agent.stream("me too"):
-        pass
+        raise AssertionError("it was let in")
 
 
 async def wait_for_idle(agent: Agent) -> None:
@@ -57,13 +57,6 @@ async def wait_for_idle(agent: Agent) -> None:
 RUNNING_ENTRIES: list[Entry] = [prompt, resume, stream]
 ENTRIES: list[Entry] = [*RUNNING_ENTRIES, wait_for_idle]
 by_name = {"ids": lambda entry: entry.__name__}
-
-
-@tool
-async def waits() -> str:
-    """Wait for ever."""
-    await trio.sleep_forever()
-    return "never"
 
 
 @asynccontextmanager
@@ -634,7 +627,11 @@ def test_A6_an_idle_agent_belongs_to_nobody() -> None:
 
 def test_A6_an_idle_agent_can_be_made_anywhere() -> None:
     """An agent is made, configured and subscribed to outside of any `trio.run`."""
-    agent = Agent(ScriptedProvider(["ok", finish()]), model="m", tools=[waits])
+
+    @tool
+    def work() -> None: ...
+
+    agent = Agent(ScriptedProvider(["ok", finish()]), model="m", tools=[work])
     agent.subscribe(print)
     agent.configure(reasoning="high")
     agent.follow_up("later")
@@ -663,7 +660,7 @@ async def test_A6_the_context_of_a_sync_tool_in_the_trio_thread_blocks_nothing()
         """Keep the context, and misuse it."""
         kept.append(context)
         trio.from_thread.run_sync(context.update, "in the wrong thread")
-        return "never"
+        raise AssertionError("it was let through")
 
     provider = ScriptedProvider([call("c1", "work"), finish("tool_use")], [text("ok"), finish()])
     agent, recorder = make_agent(provider, tools=[work])

@@ -219,7 +219,7 @@ async def test_F7_an_interrupt_inside_a_group_of_a_tool_leaves_alone() -> None:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(fails)
             nursery.start_soon(interrupted)
-        return "never"
+        raise AssertionError("the nursery let it on")
 
     agent, recorder = make_agent(ScriptedProvider([call("c1", "fans_out"), finish("tool_use")]), tools=[fans_out])
     assert await leaving(lambda: agent.prompt("hi")) is interrupt
@@ -265,7 +265,7 @@ async def test_F7_an_interrupt_in_what_a_tool_awaits_of_the_run() -> None:
             await context.update("half")
         finally:
             left.append("the tool was let go")
-        return "never"
+        raise AssertionError("it was not cancelled")
 
     agent, recorder = make_agent(ScriptedProvider([call("c1", "reports"), finish("tool_use")]), tools=[reports])
     on(agent, "tool_execution_update", lambda event: raising(KeyboardInterrupt)())

@@ -62,13 +62,6 @@ async def progress(steps: int, ctx: ToolContext) -> str:
     return "done"
 
 
-@tool
-async def hang() -> str:
-    """Never come back."""
-    await trio.sleep_forever()
-    return "never"
-
-
 class Shorten:
     """Compacts all but the last message away, so many times."""
 
@@ -119,6 +112,14 @@ async def rich_run(*, also: Callable[[Agent], object] = lambda agent: None) -> t
 
 async def run_to_an_end(how: str) -> Recorder:
     """A run that comes to this outcome, or is hit by this mishap."""
+
+    @tool
+    async def hang() -> str:
+        """Abort the run, and never come back."""
+        agent.abort()
+        await trio.sleep_forever()
+        raise AssertionError("nobody wakes it")
+
     replies: dict[str, list[Any]] = {
         "error": [text("ha"), ProviderError("authentication", "no key")],
         "error before anything": [ProviderError("authentication", "no key")],
@@ -135,8 +136,6 @@ async def run_to_an_end(how: str) -> Recorder:
 
     if how == "aborted":
         on(agent, "message_update", lambda event: agent.abort())
-    elif how == "aborted while a tool runs":
-        on(agent, "tool_execution_start", lambda event: agent.abort())
     elif how.startswith("subscriber fails at "):
         on(agent, how.removeprefix("subscriber fails at "), fail)
     result = await agent.prompt("hello")
@@ -424,8 +423,6 @@ async def test_L4_what_the_updates_said_is_what_the_message_says(ending: str) ->
             await trio.sleep(1)
         if ending == "break":
             raise ProviderError("network", "gone", retryable=False)
-        if ending == "abort":
-            await trio.sleep_forever()
         await send(Finish("length"))
 
     agent, recorder = make_agent(provider, limits=Limits(max_turns=1))
@@ -1049,7 +1046,7 @@ async def test_P4_no_child_process_of_the_run_is_left() -> None:
             )
             processes.append(process)
             await ctx.update("up")
-        return "done"
+        raise AssertionError("the process ended by itself")
 
     agent, recorder = make_agent(ScriptedProvider([call("c1", "shell"), finish("tool_use")]), tools=[shell])
     on(agent, "tool_execution_update", lambda event: agent.abort())
@@ -1061,7 +1058,8 @@ async def test_P4_no_child_process_of_the_run_is_left() -> None:
 
 async def test_P4_the_state_is_reset_even_if_settling_is_interrupted() -> None:
     """A second interrupt skips what is left to settle, but not the reset: it is sync code in a `finally`."""
-    agent, _ = make_agent(ScriptedProvider([text("hi"), call("c1", "hang"), finish("tool_use")]), tools=[hang])
+    provider = ScriptedProvider([text("hi"), call("c1", "echo", {"v": "x"}), finish("tool_use")])
+    agent, _ = make_agent(provider, tools=[echo])
 
     def interrupt(event: Event) -> None:
         raise KeyboardInterrupt

@@ -536,7 +536,7 @@ async def broken(how: str) -> object:
 @tool(writes=lambda arguments: [str(1 // 0)])
 async def nowhere() -> str:
     """Fail to say which files it writes."""
-    return "never"
+    raise AssertionError("it ran")
 
 
 async def failing(what: str) -> None:
@@ -547,7 +547,7 @@ async def failing(what: str) -> None:
 async def endless() -> str:
     """Take too long."""
     await trio.sleep_forever()
-    return "never"
+    raise AssertionError("nobody wakes it")
 
 
 def guard(call: ToolCall) -> Block | None:
@@ -632,7 +632,7 @@ async def test_T5_a_timeout_quotes_the_last_update() -> None:
         """Report, then hang."""
         await ctx.update("3 of 9 done")
         await trio.sleep_forever()
-        return "never"
+        raise AssertionError("nobody wakes it")
 
     recorder = await run(call("a", "slow"), tools=[slow])
     assert "timed out after 5 s" in results(recorder)["a"].text
@@ -1156,9 +1156,9 @@ async def test_T8_locks_taken_at_run_time_are_refused_to_a_call_that_holds_one(t
         """Lock one file after the other."""
         if first == "declared":
             async with ctx.lock_files(tmp_path / "other"):
-                return "both"
+                raise AssertionError("it holds both")
         async with ctx.lock_files(path), ctx.lock_files(tmp_path / "other"):
-            return "both"
+            raise AssertionError("it holds both")
 
     made = tool(writes=("path",))(greedy) if first == "declared" else tool(greedy)
     recorder = await run(call("a", "greedy", {"path": str(tmp_path / "x")}), tools=[made])
@@ -1270,7 +1270,7 @@ async def test_T8_a_call_that_is_cancelled_while_it_waits_leaves_the_line(tmp_pa
     async def hold(path: str) -> str:
         """Hold the file."""
         await trio.sleep_forever()
-        return "never"
+        raise AssertionError("nobody wakes it")
 
     writers = Writers()
     provider = ScriptedProvider(

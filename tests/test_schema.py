@@ -37,9 +37,9 @@ from trio_agent._errors import ArgumentError, ToolDefinitionError
 from trio_agent._messages import ToolCall
 from trio_agent._tools import FunctionTool, Tool
 
-if sys.version_info >= (3, 12):
+if sys.version_info >= (3, 12):  # pragma: no cover - by Python's version
     from typing import TypeAliasType
-else:
+else:  # pragma: no cover - by Python's version
     from typing_extensions import TypeAliasType
 
 T = TypeVar("T")
@@ -545,7 +545,7 @@ def test_an_annotation_that_is_nested_too_deeply_is_refused() -> None:
         tool_of(annotation)
 
 
-@pytest.mark.skipif(sys.version_info < (3, 12), reason="type statements came with Python 3.12")
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="type statements came with Python 3.12")  # pragma: no cover
 def test_a_recursive_alias_refers_to_itself() -> None:
     """An alias of a `type` statement that contains itself has a definition, and is decoded as deep as it goes."""
     namespace: dict[str, Any] = {}

@@ -403,6 +403,15 @@ def test_nothing_is_written_into_other_files(path: Path) -> None:
     assert path.read_bytes() == b"dear diary\n" * 3
 
 
+def test_a_trace_is_read_but_not_gone_on_with(path: Path) -> None:
+    """A log leaves out what history does not need: behind the events of a trace that would break its rules."""
+    path.write_bytes(end(UserMessage("a")))
+    with pytest.raises(NotASessionError, match="it is a trace, and will not be written to"):
+        SessionLog(path)
+    assert load_session(path).messages == (UserMessage("a"),)
+    assert path.read_bytes() == end(UserMessage("a"))
+
+
 @pytest.mark.parametrize("left", [b"", b'{"type":"sess', b'{"type":"session","version":1}', b"\0" * 40, b"{"])
 def test_a_session_that_had_just_begun_is_a_session(path: Path, left: bytes) -> None:
     """Whatever a crash leaves of the first line, the file can be used, and has one good header then."""

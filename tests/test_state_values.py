@@ -258,6 +258,8 @@ def test_the_walk_finds_what_could_be_changed() -> None:
     """The walk of the test before does tell of a list in a field."""
     event = MessageEnd([UserMessage("a")])  # type: ignore[arg-type]
     assert list(mutable_parts(event, "event")) == ["event.message is the same list at each look"]
+    event = MessageEnd(UserMessage)  # type: ignore[arg-type]
+    assert list(mutable_parts(event, "event")) == ["event.message is a type"]
 
 
 def test_a_tool_that_changes_its_arguments_changes_its_own() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -47,6 +47,12 @@ async def read(tour: Tour, k: int, leave: Callable[[], bool]) -> Any:
     return stream, None
 
 
+async def until(events: Any, type: str) -> None:
+    """Read up to the next event of a type."""
+    while (await anext(events)).type != type:
+        pass
+
+
 async def test_the_block_gets_every_event_and_then_the_result() -> None:
     """The iterator gives what a subscriber gets, ends behind agent_end, and `result` is the run's."""
     agent, recorder = make_agent(ScriptedProvider([text("he", "llo"), finish()]))
@@ -80,15 +86,13 @@ async def test_the_result_is_refused_until_the_run_is_over() -> None:
             _ = events.result
 
 
-@pytest.mark.parametrize("first", ["break", "return at once"])
+@pytest.mark.parametrize("first", ["after an update", "at once"])
 async def test_leaving_early_aborts_the_run_and_waits_for_it(first: str) -> None:
     """Leaving the block early aborts the run; behind the block the agent is idle and the result is there."""
     agent, recorder = make_agent(ScriptedProvider([text("he"), stall()]))
     async with agent.stream("go") as events:
-        if first == "break":
-            async for event in events:
-                if event.type == "message_update":
-                    break
+        if first == "after an update":
+            await until(events, "message_update")
     assert events.result.outcome == "aborted"
     assert events.result.reason == "the stream was left"
     assert_settled(recorder)
@@ -99,9 +103,8 @@ async def test_an_exception_of_the_block_leaves_it_bare() -> None:
     agent, recorder = make_agent(ScriptedProvider([text("he"), stall()]))
     with pytest.raises(KeyError, match="mine"):
         async with agent.stream("go") as events:
-            async for event in events:
-                if event.type == "message_update":
-                    raise KeyError("mine")
+            await until(events, "message_update")
+            raise KeyError("mine")
     assert events.result.outcome == "aborted"
     assert_settled(recorder)
 
@@ -223,14 +226,12 @@ async def test_a_time_out_around_the_block_at_any_event(k: int) -> None:
     """The scope around the block is cancelled at any event: the run is settled, `Cancelled` reaches its scope."""
     tour = Tour()
     before = tasks()
-    seen: list[Event] = []
     with trio.CancelScope() as scope:
         async with tour.agent.stream("go") as events:
-            async for event in events:
-                seen.append(event)
-                if len(seen) == k + 1:
-                    scope.cancel()
-                    await trio.lowlevel.checkpoint()
+            for _ in range(k + 1):
+                await anext(events)
+            scope.cancel()
+            await trio.lowlevel.checkpoint()
     assert scope.cancelled_caught
     assert tour.cut_lines(k) == TOUR[: k + 1] + closing(k, "aborted")
     assert tour.lines[: k + 1] == TOUR[: k + 1]
@@ -275,9 +276,8 @@ async def test_the_blocks_own_exception_wins_over_what_went_wrong_in_the_run() -
     on(agent, "message_end", lambda event: raising(KeyboardInterrupt)(), nth=2)
     with pytest.raises(LeftError) as caught:
         async with agent.stream("go") as events:
-            async for event in events:
-                if event.type == "message_update":
-                    raise LeftError
+            await until(events, "message_update")
+            raise LeftError
     assert not isinstance(caught.value.__context__, trio.Cancelled)
     assert_settled(recorder)
 
@@ -392,7 +392,7 @@ async def test_a_stream_inside_a_tool_is_aborted_with_the_outer_run() -> None:
         async with inner.stream("inner") as events:
             async for _ in events:
                 pass
-        return events.result.text
+        raise AssertionError("nobody ended it")
 
     outer, outside = make_agent(ScriptedProvider([call("c1", "delegate"), finish("tool_use")]), tools=[delegate])
     async with trio.open_nursery() as nursery:
@@ -472,25 +472,25 @@ def test_of_two_that_begin_at_once_one_runs_and_the_other_is_refused(other: str)
         outcomes: list[str] = []
         entered: list[str] = []
 
-        async def streams(agent: Any = agent, outcomes: list[str] = outcomes, entered: list[str] = entered) -> None:
-            try:
-                async with agent.stream("go") as events:
-                    entered.append("a block")
-                    types = [event.type async for event in events]
-                outcomes.append(f"{types[0]} to {types[-1]}: {events.result.text}")
-            except AgentBusyError:
-                outcomes.append("refused")
+        async def streams(agent: Any = agent, entered: list[str] = entered) -> str:
+            async with agent.stream("go") as events:
+                entered.append("a block")
+                types = [event.type async for event in events]
+            return f"{types[0]} to {types[-1]}: {events.result.text}"
 
-        async def prompts(agent: Any = agent, outcomes: list[str] = outcomes) -> None:
+        async def prompts(agent: Any = agent) -> str:
+            return f"agent_start to agent_end: {(await agent.prompt('go')).text}"
+
+        async def begins(run: Callable[[], Awaitable[str]], outcomes: list[str] = outcomes) -> None:
             try:
-                outcomes.append(f"agent_start to agent_end: {(await agent.prompt('go')).text}")
+                outcomes.append(await run())
             except AgentBusyError:
                 outcomes.append("refused")
 
         async def main(first: Any = streams, second: Any = streams if other == "stream" else prompts) -> None:
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(first)
-                nursery.start_soon(second)
+                nursery.start_soon(begins, first)
+                nursery.start_soon(begins, second)
 
         with deterministic(seed):
             trio_run(main)

@@ -38,7 +38,10 @@ class Block:
 
 @attrs.frozen(init=False)
 class Replace:
-    """`before_tool_call`: run the call with these arguments, once they have been validated."""
+    """`before_tool_call`: run the call with these arguments, once they have been validated.
+
+    Events and history go on saying what the model asked for: its call has started by then (T1).
+    """
 
     _arguments: str
 

@@ -65,7 +65,7 @@ class Ran:
         @tool
         async def write(path: str, content: str = "") -> str:
             """Write a file."""
-            return note("write", path=path, content=content)
+            raise AssertionError("each call of it is cut short")
 
         return [now, add, find, write]
 

@@ -168,7 +168,7 @@ def google(query: str, limit: Annotated[int, "from the annotation"] = 5) -> str:
     Examples:
         >>> google("tea")
     """
-    return query * limit
+    raise AssertionError("only read")
 
 
 def rest(query: str, limit: Annotated[int, "from the annotation"] = 5) -> str:
@@ -183,7 +183,7 @@ def rest(query: str, limit: Annotated[int, "from the annotation"] = 5) -> str:
     :returns: The notes, one a line.
     :raises ValueError: if the query is blank
     """
-    return query * limit
+    raise AssertionError("only read")
 
 
 def numpy(query: str, limit: Annotated[int, "from the annotation"] = 5) -> str:
@@ -209,7 +209,7 @@ def numpy(query: str, limit: Annotated[int, "from the annotation"] = 5) -> str:
     --------
     >>> numpy("tea")
     """
-    return query * limit
+    raise AssertionError("only read")
 
 
 DESCRIPTION = """Search the notes for a phrase,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import json
 import os
@@ -9,6 +10,7 @@ import re
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -40,14 +42,18 @@ def running(command: str) -> list[str]:
     found = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
-            try:
+            with contextlib.suppress(OSError):  # it has ended since
                 line = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
                 state = (entry / "stat").read_text().rpartition(") ")[2][:1]
-            except OSError:
-                continue
-            if state not in "ZX" and line == marked(command):
-                found.append(line)
+                if state not in "ZX" and line == marked(command):
+                    found.append(line)
     return found
+
+
+def wait_until(condition: Callable[[], bool], until: float) -> None:
+    """Look again and again, at the latest until this time of the monotonic clock; whether it is so is not said."""
+    while not condition() and time.monotonic() < until:
+        time.sleep(0.02)
 
 
 async def run(root: Path, command: str, **more: Any) -> ToolResultMessage:
@@ -149,13 +155,11 @@ def test_b153_a_killed_kernel_takes_its_commands_along(tmp_path: Path) -> None:
     env = {**os.environ, "PYTHONPATH": str(root), "TMPDIR": str(tmp_path)}
     with subprocess.Popen([sys.executable, "-c", marked(_DYING)], cwd=tmp_path, env=env) as dying:
         until = time.monotonic() + 20
-        while len(running("sleep 63.@")) < 2 and time.monotonic() < until:
-            time.sleep(0.02)
+        wait_until(lambda: len(running("sleep 63.@")) == 2, until)
         count = len(running("sleep 63.@"))
         dying.kill()
     assert count == 2
-    while running("sleep 63.@") and time.monotonic() < until:
-        time.sleep(0.02)
+    wait_until(lambda: not running("sleep 63.@"), until)
     assert running("sleep 63.@") == []
 
 

@@ -9,15 +9,17 @@ it. Alive is what `mutmut` calls survived; killed is also what ran out of time o
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import sys
 import time
 import tomllib
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from tests.mutation._mutants import Mutant, mutants_of
-from tests.mutation._trial import Trial
+if TYPE_CHECKING:
+    from tests.mutation._mutants import Mutant
 
 HERE = Path(__file__).parent
 PACKAGE = HERE.parents[1] / "trio_agent"
@@ -26,6 +28,11 @@ LEAST = 0.95
 
 def main(argv: Sequence[str] | None = None) -> int:
     options = _options(argv)
+    if importlib.util.find_spec("mutmut") is None:
+        print("mutmut is not installed; it comes with the extra: pip install -e '.[test,mutation]'", file=sys.stderr)
+        return 2
+    from tests.mutation._mutants import mutants_of  # not before: it imports mutmut
+
     subjects: dict[str, list[str]] = tomllib.loads((HERE / "subjects.toml").read_text(encoding="utf-8"))
     unknown = set(options.modules) - set(subjects)
     if unknown:
@@ -73,6 +80,8 @@ def _survivors(
     name: str, mutants: Sequence[Mutant], tests: Sequence[str], jobs: int, may_live: Counter[tuple[str, str, str]]
 ) -> list[Mutant]:
     """The mutants of a module that no test kills; those that are not listed are printed at once."""
+    from tests.mutation._trial import Trial
+
     began = time.perf_counter()
     alive: list[Mutant] = []
     trial = Trial(f"{PACKAGE.name}.{Path(name).stem}", PACKAGE / name, mutants, tests, jobs)

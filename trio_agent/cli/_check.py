@@ -42,7 +42,7 @@ def check(argv: Sequence[str]) -> int:
         try:
             reports.append(_judge(file, options))
         except (OSError, ValueError) as error:
-            complain("error", f"{file}: {error}")
+            complain("error", f"{file}: {getattr(error, 'strerror', None) or error}")
             unreadable = True
     _print(reports, as_json=options.json)
     if unreadable:

@@ -13,7 +13,7 @@ from typing import Final
 from ._errors import NotASessionError
 from ._lines import LONGEST_LINE, Line, lines_of
 from ._rebuild import Rebuild, Session
-from ._records import BadLineError, read_record
+from ._records import BadLineError, Header, read_record
 
 _log = logging.getLogger("trio_agent.session")
 
@@ -43,16 +43,28 @@ def load_session(path: str | os.PathLike[str], *, longest_line: int = LONGEST_LI
 
 
 def check_is_session(path: Path) -> bool:
-    """Whether a file has a record already, as far as its first good line. Raises like `load_session`."""
+    """Whether a file has a record already, as far as its first good line. Raises like `load_session`.
+
+    A trace can be read, but not gone on with: what a log leaves out would make an unlawful trace of it.
+    """
     problem = ""
     for line in lines_of(path):
         probe = Rebuild()
         if _take(probe, line):
+            if not problem and not _is_header(line):
+                raise NotASessionError(
+                    f"{path} has no session's header: it is a trace, and will not be written to; "
+                    "load_session() reads it, and save_session() makes a session of its messages"
+                )
             return True
         problem = problem or (str(probe.problems[0]) if probe.problems else "")
     if problem and not _may_be_torn(path):
         raise NotASessionError(f"{path} is no session, and will not be written to: {problem}")
     return False
+
+
+def _is_header(line: Line) -> bool:
+    return line.data is not None and isinstance(read_record(line.data.strip(_BLANK)), Header)
 
 
 def _take(rebuild: Rebuild, line: Line) -> bool:

@@ -39,6 +39,11 @@ def read_native(lines: Iterable[str]) -> Iterator[tuple[int, Event]]:
             try:
                 event = decode_line(line)
             except ValueError as error:
+                if number == 1 and line.startswith('{"type":"session"'):
+                    raise ValueError(
+                        "a session, which leaves out what history does not need, and so cannot be judged; "
+                        "give the events of a run, as `trio-agent run --json` prints them"
+                    ) from None
                 raise ValueError(f"line {number}: {error}") from None
             if not isinstance(event, Event):
                 raise ValueError(f"line {number}: a {type(event).__name__} is no event")
