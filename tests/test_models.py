@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+import traceback
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -242,3 +243,14 @@ async def test_the_environment_may_name_the_service() -> None:
         done = await command("--provider", "openai-responses", OPENAI_BASE_URL=url, OPENAI_API_KEY=KEY)
     assert (done.returncode, done.stdout) == (0, b"gpt-b\ngpt-a\n")
     assert server.requests[0].headers["authorization"] == f"Bearer {KEY}"
+
+
+@pytest.mark.parametrize("body", [f"who is {KEY}?", json.dumps({"error": {"message": KEY}}), json.dumps(KEY)])
+@pytest.mark.parametrize(("name", "make"), [(name, make) for name, make, _ in APIS])
+async def test_no_error_of_the_list_tells_the_key(name: str, make: Any, body: str) -> None:
+    """A server that quotes the key in an answer that is no list: the error, its causes and its traceback do not."""
+    transport = httpx.MockTransport(lambda _request: httpx.Response(200, content=body.encode(), headers=JSON))
+    async with httpx.AsyncClient(transport=transport) as client, make(client=client, api_key=KEY) as provider:
+        with pytest.raises(ProviderError) as caught:
+            await provider.models()
+    assert KEY not in "".join(traceback.format_exception(caught.value)) + repr(caught.value)

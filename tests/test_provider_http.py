@@ -496,7 +496,9 @@ class TestKeys:
             await asked(memory_provider(client, api_key=" "))
         assert "authorization" not in server.requests[0].headers
 
-    @pytest.mark.parametrize("kind", ["echo", "refused header", "cut", "silent", "redirect", "page"])
+    @pytest.mark.parametrize(
+        "kind", ["echo", "refused header", "cut", "silent", "redirect", "page", "not JSON", "event", "odd event"]
+    )
     async def test_no_error_tells_the_key(self, kind: str, caplog: pytest.LogCaptureFixture) -> None:
         """Whatever goes wrong, neither the error, nor its traceback with locals, nor the log holds the key."""
         caplog.set_level(logging.DEBUG)
@@ -507,6 +509,9 @@ class TestKeys:
             "silent": Reply([STALL]),
             "redirect": Reply(status=302, headers={"location": "http://evil.test/"}),
             "page": Reply([f"<html>{KEY}</html>".encode()], status=500),
+            "not JSON": Reply([f"who is {KEY}?".encode()], headers={"content-type": "application/json"}),
+            "event": Reply([b'data: {"error":{"message":"Incorrect API key: %s"}}\n\n' % KEY.encode()]),
+            "odd event": Reply([f"data: {KEY}\n\n".encode()]),
         }
         async with memory_server([replies[kind]]) as (_, client):
             if kind == "refused header":

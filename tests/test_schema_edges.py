@@ -13,6 +13,7 @@ from trio_agent import Tool, ToolCall
 from trio_agent._errors import ArgumentError
 from trio_agent._schema_strict import resolved
 from trio_agent._tools import FunctionTool
+from trio_agent._validation import shown
 
 
 def tool_of(annotation: Any, **default: Any) -> FunctionTool[..., Any]:
@@ -114,3 +115,11 @@ def test_what_could_just_be_decoded_is_no_crash() -> None:
     for depth in range(sys.getrecursionlimit() - 150, sys.getrecursionlimit()):
         with pytest.raises(ArgumentError, match=r"\$"):
             made.prepare(call_with('{"a":' + "[" * depth + "]" * depth + "}"))
+
+
+def test_a_value_that_is_nested_too_deeply_to_be_shown_is_named() -> None:
+    """What cannot be written again is told by its kind, and no RecursionError leaves the refusal."""
+    value: list[object] = []
+    for _ in range(100_000):
+        value = [value]
+    assert shown(value) == "a deeply nested array"

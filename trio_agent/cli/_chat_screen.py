@@ -194,7 +194,7 @@ class Screen:
         while True:
             began = time.monotonic()
             finished = self._closing and not self._lent_to
-            if not self._lent_to:
+            if not self._lent_to:  # pragma: no branch - whether a moment falls into a lending is chance
                 self._picture(app)
             if finished and not self._changes:
                 app.exit()

@@ -84,6 +84,8 @@ class Exchange:
                     await _Answer(response, silence, self, library).use(read)
                 except (library.HTTPError, library.InvalidURL, library.StreamError) as error:
                     failure = self._translate(error, library)
+                except ProviderError as error:
+                    failure = self._without_secrets(error)
         if silence.cancelled_caught:
             failure = ProviderError("timeout", f"{self._base_url.host} was silent for too long")
         # Raised out here, where no exception of httpx hangs on as its context: those hold the request, and the key.
@@ -111,6 +113,13 @@ class Exchange:
             with trio.move_on_after(self.timeouts.close, shield=True):
                 await handshake.close()
             raise
+
+    def _without_secrets(self, error: ProviderError) -> ProviderError:
+        """The error, or where it quotes the key because the server did, one that does not."""
+        message = redacted(error.message, self.secrets)
+        if message == error.message:
+            return error
+        return ProviderError(error.kind, message, error.retryable, error.retry_after, error.status)
 
     def _translate(self, error: Exception, library: Any) -> ProviderError:
         host = self._base_url.host

@@ -22,7 +22,7 @@ from ._base_url import BaseURL
 from ._bounds import DEFAULT_BOUNDS, DEFAULT_TIMEOUTS, Bounds, Timeouts
 from ._http import Exchange, Outgoing
 from ._json_values import list_of, object_of, text_of
-from ._keys import HeaderSecrets, Secret, as_secret, secret_from_environment
+from ._keys import HeaderSecrets, Secret, as_secret, redacted, secret_from_environment
 from ._pool import HTTPClient, Pool, library_of
 
 Self = TypeVar("Self", bound="HTTPProvider")
@@ -107,7 +107,7 @@ class HTTPProvider(ABC):
             path = f"models?{urlencode(query)}" if query else "models"
             outgoing = self._outgoing("GET", path, None, {"accept": "application/json"})
             document = await self._exchange.document(outgoing)
-            names += _model_names(document)
+            names += _model_names(document, self._secrets)
             following = self._next_page(object_of(document))
             if following is None:
                 return tuple(names)
@@ -153,13 +153,15 @@ class HTTPProvider(ABC):
         return f"<{type(self).__name__} {self.name!r} at {self.base_url}>"
 
 
-def _model_names(document: Any) -> list[str]:
+def _model_names(document: Any, secrets: tuple[Secret, ...]) -> list[str]:
     """Names from the lists that services give: `{"data": [{"id": …}]}`, `{"models": [{"name": …}]}`, or a bare list."""
     given = object_of(document)
     places: tuple[Any, ...] = (given.get("data"), given.get("models"), document)
     listed = next((list_of(found) for found in places if isinstance(found, list)), None)
     if listed is None and document != {}:  # Google leaves out what is empty
-        raise ProviderError("protocol", f"the server sent no list of models: {excerpt(repr(document))}")
+        raise ProviderError(
+            "protocol", f"the server sent no list of models: {excerpt(redacted(repr(document), secrets))}"
+        )
     entries = [(object_of(entry).get("id"), object_of(entry).get("name"), entry) for entry in listed or ()]
     names = [text_of(found) or text_of(name) or text_of(entry) for found, name, entry in entries]
     return [name.removeprefix("models/") for name in names if name]
