@@ -147,8 +147,8 @@ class Tool:
     def invoke(self, prepared: PreparedCall, context: ToolContext) -> object:
         """Call the function: gives a coroutine where `is_async`, else the value. Raises whatever the function does."""
         value = self._call(prepared.arguments, context)
-        is_coroutine = type(value) is CoroutineType or inspect.iscoroutine(value)  # the first is nearly always enough
-        return _awaiting(value) if self.is_async and not is_coroutine else value
+        kind: type[object] = type(value)  # `inspect.iscoroutine` takes longer, and `_awaiting` takes anything
+        return _awaiting(value) if self.is_async and kind is not CoroutineType else value
 
     def _prepared(self, arguments: dict[str, Any]) -> PreparedCall:
         if self._paths is None:
