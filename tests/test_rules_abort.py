@@ -1255,6 +1255,42 @@ async def test_A5_a_scope_that_a_tool_left_open_reaches_no_later_call() -> None:
     assert_settled(recorder)
 
 
+@pytest.mark.parametrize("how", ["cancelled while it works on", "returns", "raises"])
+async def test_T5_a_scope_that_a_tool_left_open_ends_no_run(how: str) -> None:
+    """A scope that a tool left open cancels the tool's own task: that call fails or has answered, its sibling works."""
+    scopes: list[trio.CancelScope] = []
+
+    @tool
+    async def careless() -> str:
+        """Leave a scope open, as an async generator does that is not read to its end."""
+        scopes.append(trio.CancelScope())
+        scopes[0].__enter__()
+        scopes[0].cancel()
+        if how == "raises":
+            raise ValueError("no luck")
+        if how == "cancelled while it works on":
+            await trio.sleep(1)
+        return "returned"
+
+    @tool
+    async def works() -> str:
+        """Work beside it."""
+        await trio.sleep(2)
+        return "worked"
+
+    script = ScriptedProvider([call("c1", "careless"), call("c2", "works"), finish("tool_use")], ["done", finish()])
+    agent, recorder = make_agent(script, tools=[careless, works])
+    result = await agent.prompt("go")
+    answers = {
+        "cancelled while it works on": "careless failed: a cancel scope that the tool had left open was cancelled",
+        "returns": "returned",
+        "raises": "careless failed: ValueError: no luck",
+    }
+    assert results_of(result) == [answers[how], "worked"]
+    assert (result.outcome, result.text) == ("completed", "done")
+    assert_settled(recorder)
+
+
 async def test_F1_a_scope_that_a_provider_left_open_raises_nothing_out_of_the_run() -> None:
     """A provider that enters a scope and never leaves it may fail its run, but no exception leaves `prompt()`."""
 

@@ -14,7 +14,7 @@ import trio
 from . import _results as words  # pyright: ignore[reportPrivateUsage]  # private to the package
 from ._ancestry import Origin, mark_thread_call
 from ._cancellation import part
-from ._failures import describe
+from ._failures import describe, interrupt_in
 from ._file_locks import Ticket
 from ._hooks import HookContext
 from ._jobs import within
@@ -172,6 +172,8 @@ class CallRecord:
     def _words_for(self, exc: BaseException) -> str:
         """What the model is told of a failure. Raises what must go on."""
         failure, rest = part(exc)
+        if rest is not None and failure is None and self._is_cancelled_by_itself(rest):
+            return words.raised(self.call.name, "a cancel scope that the tool had left open was cancelled")
         if rest is not None:
             if failure is not None:
                 self._host.later_failure(f"tool {self.call.name} failed while it was being stopped", failure)
@@ -184,6 +186,14 @@ class CallRecord:
         if isinstance(failure, words.UnusableResult):
             return str(failure)
         return words.raised(self.call.name, describe(failure))
+
+    def _is_cancelled_by_itself(self, rest: BaseException) -> bool:
+        """Whether this is the cancellation of neither the run nor the scope around it: no run ends by that (T5).
+
+        test_T5_a_scope_that_a_tool_left_open_ends_no_run
+        """
+        host = self._host
+        return not (host.stopping or host.is_cancelled_outside) and interrupt_in(rest, trio.Cancelled) is None
 
     async def _with_locks(self) -> object:
         """Locks first, then a slot, so that a call that waits for a file keeps nobody from running."""
