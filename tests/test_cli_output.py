@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 import trio
 
+from trio_agent.__main__ import main
 from trio_agent.cli._output import Output
 
 pytestmark = pytest.mark.real_time
+
+ROOT = Path(__file__).parent.parent
 
 
 async def test_a_pipe_that_does_not_block_gets_all_of_it() -> None:
@@ -47,3 +53,18 @@ async def test_a_reader_that_is_gone_is_noticed_once(told: bool) -> None:
     os.close(writer)
     assert output.failure is failure
     assert calls == ["closed"] * told
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_a_closed_standard_stream_is_no_failure(closed: str) -> None:
+    """A command whose input or output the shell has closed does its work, and says nothing where nobody listens."""
+    command = f'"{sys.executable}" -m trio_agent explain L1 {closed}'
+    done = subprocess.run(["sh", "-c", command], cwd=ROOT, capture_output=True, text=True, check=False, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("L1") is (">&-" not in closed.replace("2>&-", ""))
+
+
+def test_a_session_that_is_no_file_is_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
+    """A path without a name of a file is said in one line."""
+    assert main(["run", "--session", "/", "hi"]) == 2
+    assert "cannot be opened" in capsys.readouterr().err

@@ -5,6 +5,7 @@ Here lives the choice of the command, and the promise that whatever goes wrong i
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -29,12 +30,20 @@ def main(argv: Sequence[str] | None = None) -> int:
     Raises `SystemExit` for `--help` and `--version` alone.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
+    _open_what_is_closed()
     try:
         return _command(arguments)
     except KeyboardInterrupt:
         return 130
     except Exception as error:  # a command line has nobody above it to whom a failure could go
         return _failed(error, debug="--debug" in arguments)
+
+
+def _open_what_is_closed() -> None:
+    """Read nothing from a standard input that is closed (`<&-`), and write to nobody where an output is."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115  # as long as the process lives
 
 
 def _command(arguments: list[str]) -> int:

@@ -65,12 +65,15 @@ def open_session(path: Path | None, *, trace: bool) -> Generator[OpenSession]:
             raise UsageError("--trace writes to a session; add --session FILE")
         yield OpenSession()
         return
-    from ..session import SessionLog
+    from ..session import SessionError, SessionLog
 
     try:
         log = SessionLog(path, trace=trace)
-    except OSError as error:
-        raise UsageError(f"the session {str(path)!r} cannot be opened: {error.strerror or error}") from error
+    except SessionError:
+        raise
+    except (OSError, ValueError) as error:  # ValueError: what is no name of a file, such as /
+        reason = getattr(error, "strerror", None) or error
+        raise UsageError(f"the session {str(path)!r} cannot be opened: {reason}") from error
     with log:
         session = _load(log)
         yield OpenSession(session.messages, session.unfinished, len(session.interrupted), log)
