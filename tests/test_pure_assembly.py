@@ -170,3 +170,12 @@ def test_T7_a_made_id_counts_on_from_those_that_are_taken() -> None:
         "call_9",
         "call_10",
     ]
+
+
+def test_a_failed_answer_says_who_answered_and_what_went_wrong() -> None:
+    """The closing of an answer whose provider has said who it is keeps both: that, and the error."""
+    assembly = fold(ResponseInfo("r1", "other", "elsewhere"), TextDelta(0, "a"), model="m", provider="p")
+    message = assembly.message_at(len(assembly), "error", "cut off")
+    assert message == AssistantMessage(
+        "a", "error", model="other", provider="elsewhere", error_message="cut off", response_id="r1"
+    )
