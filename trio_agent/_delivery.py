@@ -144,7 +144,10 @@ class Delivery(Generic[E]):
         self._current = None
 
     def report_cut(self) -> None:
-        """Say who was being called when the scope around `deliver` was cut: a run waits for nothing else uncut."""
+        """Say who was being called when the scope around `deliver` was cut.
+
+        Only a subscriber can be cut there: whatever else a run waits for is woken by its stop, before the deadline.
+        """
         assert self._current is not None
         assert self._event is not None
         self._judge.subscriber_cut(self._current.listener, self._event)

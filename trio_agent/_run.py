@@ -120,7 +120,7 @@ class Run:
         self._tool_calls = 0
         self._end: AgentEnd | None = None
         self._is_over = False  # all has been told; what is cancelled from here on changes nothing
-        self._over = _Watch()
+        self._watch = _Watch()
         self._specs: tuple[object, tuple[ToolSpec, ...]] = (None, ())
         self.jobs: Jobs
         self.time: Final = _stopwatch(trio.lowlevel.current_clock().current_time)
@@ -156,7 +156,7 @@ class Run:
         """Wait to be cancelled from outside: we are not told of it in any other way (A5)."""
         try:
             if not self._is_over:
-                await self._over.wait()
+                await self._watch.wait()
         finally:
             if self._work is not None and not self.idle.is_set() and not self._is_over:
                 self.cancelled_outside()
@@ -177,7 +177,7 @@ class Run:
             settled = await self._settled()
         self._is_over = True
         self.jobs.close()
-        self._over.wake()  # both let tasks return: cancelling them would cost an exception each
+        self._watch.wake()  # both let tasks return: cancelling them would cost an exception each
 
     def _caught(self, exc: BaseException) -> None:
         """Take an interrupt or a bug as the run's cause; let cancellation go on to the scope that was cut."""
@@ -363,7 +363,7 @@ class Run:
     @property
     def is_cancelled_outside(self) -> bool:
         """Whether the scope around the run is cancelled: known before any of its tasks has been told."""
-        return self._over.is_cancelled
+        return self._watch.is_cancelled
 
     def cancelled_outside(self) -> None:
         """The scope around the run was cancelled: the first of its tasks that notices says so (A5)."""

@@ -39,13 +39,13 @@ class Fake(Model):
             )
 
     def invoke(self, *_args: Any, **_kwargs: Any) -> ModelResponse:
-        raise NotImplementedError("only streaming is measured")
+        raise AssertionError("only streaming is measured")
 
     async def ainvoke(self, *_args: Any, **_kwargs: Any) -> ModelResponse:
-        raise NotImplementedError("only streaming is measured")
+        raise AssertionError("only streaming is measured")
 
     def invoke_stream(self, *_args: Any, **_kwargs: Any) -> Any:
-        raise NotImplementedError("only streaming is measured")
+        raise AssertionError("only streaming is measured")
 
     def _parse_provider_response(self, response: Any, **_kwargs: Any) -> ModelResponse:
         return response

@@ -39,7 +39,7 @@ class Fake(ChatCompletionClient):
         self.script = script
 
     async def create(self, *_args: Any, **_kwargs: Any) -> CreateResult:
-        raise NotImplementedError("only streaming is measured")
+        raise AssertionError("only streaming is measured")
 
     async def create_stream(self, messages: Sequence[Any], **_kwargs: Any) -> AsyncGenerator[str | CreateResult, None]:
         last = messages[-1]

@@ -38,8 +38,8 @@ class Fake(BaseChatModel):
     def bind_tools(self, *_args: Any, **_kwargs: Any) -> Any:  # the script knows its tools
         return self
 
-    def _generate(self, messages: Any, *_args: Any, **_kwargs: Any) -> ChatResult:
-        raise NotImplementedError("only streaming is measured")
+    def _generate(self, messages: Any, *_args: Any, **_kwargs: Any) -> ChatResult:  # noqa: ARG002  # the base class names it
+        raise AssertionError("only streaming is measured")
 
     async def _astream(self, messages: list[Any], *_args: Any, **_kwargs: Any) -> AsyncIterator[ChatGenerationChunk]:
         deltas, calls = self.script.answer(trailing(messages))

@@ -34,7 +34,7 @@ class Fake(Model):
         self.script = script
 
     async def get_response(self, *_args: Any, **_kwargs: Any) -> Any:
-        raise NotImplementedError("only streaming is measured")
+        raise AssertionError("only streaming is measured")
 
     async def stream_response(self, _instructions: Any, input: Any, *_args: Any, **_kwargs: Any) -> AsyncIterator[Any]:
         deltas, calls = self.script.answer(trailing(input))

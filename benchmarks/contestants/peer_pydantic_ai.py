@@ -63,7 +63,7 @@ class Fake(Model):
         self.script = script
 
     async def request(self, *_args: Any, **_kwargs: Any) -> Any:
-        raise NotImplementedError("only streaming is measured")
+        raise AssertionError("only streaming is measured")
 
     @asynccontextmanager
     async def request_stream(

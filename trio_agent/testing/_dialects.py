@@ -26,7 +26,7 @@ from .._events import (
     TurnEnd,
     TurnStart,
 )
-from .._json import loads
+from .._json import loads, loads_or_none
 from .._messages import AssistantMessage, Message, StopReason, Text, ToolCall, ToolResultMessage, UserMessage
 
 Dialect: TypeAlias = Callable[[Iterable[str]], Iterator[tuple[int, Event]]]
@@ -39,7 +39,7 @@ def read_native(lines: Iterable[str]) -> Iterator[tuple[int, Event]]:
             try:
                 event = decode_line(line)
             except ValueError as error:
-                if number == 1 and line.startswith('{"type":"session"'):
+                if _is_session(line):
                     raise ValueError(
                         "a session, which leaves out what history does not need, and so cannot be judged; "
                         "give the events of a run, as `trio-agent run --json` prints them"
@@ -48,6 +48,11 @@ def read_native(lines: Iterable[str]) -> Iterator[tuple[int, Event]]:
             if not isinstance(event, Event):
                 raise ValueError(f"line {number}: a {type(event).__name__} is no event")
             yield number, event
+
+
+def _is_session(line: str) -> bool:
+    record: object = loads_or_none(line)
+    return isinstance(record, dict) and cast("dict[str, object]", record).get("type") == "session"
 
 
 def read_pi(lines: Iterable[str]) -> Iterator[tuple[int, Event]]:
