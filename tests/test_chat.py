@@ -521,6 +521,13 @@ def piping(folder: Path, server: ChatServer, *arguments: str) -> Generator[subpr
         yield process
 
 
+def begin(process: Any) -> None:
+    """Say something, and wait until the answer has begun."""
+    process.stdin.write("begin\n")
+    process.stdin.flush()
+    assert process.stdout.readline() == "Wait\n"
+
+
 def piped(
     folder: Path, server: ChatServer, lines: Sequence[str], *arguments: str, **environment: str
 ) -> subprocess.CompletedProcess[str]:
@@ -642,12 +649,7 @@ def test_a_screen_that_fails_ends_it(folder: Path) -> None:
 def test_ctrl_c_in_a_pipe_aborts_and_then_leaves(folder: Path) -> None:
     """The first one ends the run and the process waits for the next line; the next one ends it with 130."""
     with chat_server([{"content": "Wait\n"}, threading.Event()]) as server, piping(folder, server) as process:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        assert process.stderr is not None
-        process.stdin.write("begin\n")
-        process.stdin.flush()
-        assert process.stdout.readline() == "Wait\n"
+        begin(process)
         process.send_signal(signal.SIGINT)
         assert process.stderr.readline().startswith("aborted (interrupted by Ctrl-C)")
         assert process.poll() is None
@@ -658,12 +660,7 @@ def test_ctrl_c_in_a_pipe_aborts_and_then_leaves(folder: Path) -> None:
 def test_what_ends_programs_ends_a_pipe_in_order(folder: Path) -> None:
     """SIGTERM settles the run, which says so, and gives 143."""
     with chat_server([{"content": "Wait\n"}, threading.Event()]) as server, piping(folder, server) as process:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        assert process.stderr is not None
-        process.stdin.write("begin\n")
-        process.stdin.flush()
-        assert process.stdout.readline() == "Wait\n"
+        begin(process)
         process.terminate()
         assert process.stderr.readline().startswith("aborted (the conversation was left)")
         assert process.wait(30) == 143
