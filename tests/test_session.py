@@ -590,8 +590,10 @@ def _long_session(path: Path, turns: int) -> float:
 def test_time_is_linear_in_the_messages(tmp_path: Path) -> None:
     """Eight times the messages take about eight times as long to write and to load."""
     _long_session(tmp_path / "warm.jsonl", 200)
-    short = min(_long_session(tmp_path / f"short{n}.jsonl", 500) for n in range(2))
-    assert _long_session(tmp_path / "long.jsonl", 4000) < 8 * 3 * short
+    short = min(_long_session(tmp_path / f"short{n}.jsonl", 500) for n in range(3))
+    # The least of both: what else the machine does, and the collector among the objects of other tests, is no growth.
+    long = min(_long_session(tmp_path / f"long{n}.jsonl", 4000) for n in range(3))
+    assert long < 8 * 3 * short
 
 
 _GROWTH = """
