@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 from typing import TextIO
 
@@ -55,6 +57,25 @@ async def test_tasks_and_children_are_counted() -> None:
         child.kill()
         nursery.cancel_scope.cancel()
     assert {name for name in during.grown(before) if name != "files"} >= {"tasks", "children"}
+
+
+@pytest.mark.parametrize("goes_on", [False, True])
+async def test_a_thread_that_is_about_to_end_is_not_left_behind(goes_on: bool) -> None:
+    """A thread that an abort has left may need a moment to end; one that does not end is counted."""
+    before, started, end = await leaks.left(), trio.Event(), threading.Event()
+    token = trio.lowlevel.current_trio_token()
+
+    def stay() -> None:
+        token.run_sync_soon(started.set)
+        end.wait(60 if goes_on else 0.3)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(partial(trio.to_thread.run_sync, stay, abandon_on_cancel=True))
+        await started.wait()
+        nursery.cancel_scope.cancel()
+    after = await leaks.left()
+    end.set()
+    assert after.grown(before).get("threads", 0) == goes_on
 
 
 @pytest.mark.parametrize("leaking", [False, True])
