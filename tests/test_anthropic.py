@@ -500,6 +500,16 @@ class TestMessages:
         assert_no_unsafe_text(found := messages_of(*history))
         assert isinstance(found[1]["content"][0]["input"], dict)
 
+    @pytest.mark.parametrize("unsafe", ["a\0", "a\ud800"])
+    @pytest.mark.parametrize("field", ["text", "signature", "redacted"])
+    def test_a_thought_that_cannot_go_back_as_it_came_does_not(self, unsafe: str, field: str) -> None:
+        """A signature proves the very text: a thought with NUL or half a character in it is left out, not altered."""
+        thought = Thinking(**({"text": "hm", "signature": "sig"} | {field: unsafe}))
+        found = messages_of(
+            UserMessage("go"), AssistantMessage([thought, Text("a")], model="some-model", provider="anthropic")
+        )
+        assert found[1]["content"] == [{"type": "text", "text": "a"}]
+
     def test_what_is_unsafe_is_made_safe(self) -> None:
         """Lone surrogates and NUL become U+FFFD wherever they are."""
         text = "a\ud800\0"

@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterable
 from typing import Any
 
+import attrs
 import httpx
 import pytest
 from hypothesis import given, settings
@@ -416,6 +417,15 @@ class TestReasoning:
         detail = {"type": "reasoning.encrypted", "data": "xyz", "id": "r1"}
         assert self.sent(self.answer(redacted=json.dumps(detail)), dialect) == {"reasoning_details": [detail]}
         assert self.sent(self.answer(redacted="of another provider"), dialect) == {"reasoning_details": []}
+
+    def test_a_signature_does_not_go_with_a_text_that_had_to_be_changed(self) -> None:
+        """What breaks servers is replaced, and then nothing proves the text any more; opaque details are made safe."""
+        dialect = ChatDialect(reasoning_field="reasoning_details")
+        for block in ({"text": "a\0", "signature": "sig"}, {"text": "a\ufffd", "signature": "s\ud800"}):
+            answer = attrs.evolve(self.answer(), content=(Thinking(**block), *self.CALLS))
+            assert self.sent(answer, dialect) == {"reasoning_details": [{"type": "reasoning.text", "text": "a\ufffd"}]}
+        details = self.sent(self.answer(redacted='{"data": "a\\u0000"}'), dialect)
+        assert details == {"reasoning_details": [{"data": "a\ufffd"}]}
 
     @pytest.mark.parametrize(
         ("model", "provider", "goes"),

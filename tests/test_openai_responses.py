@@ -550,6 +550,21 @@ class TestMessages:
         body = body_of([UserMessage(text), calls], system_prompt=text, tools=(tool,))
         assert_no_unsafe_text(body)
 
+    @pytest.mark.parametrize("unsafe", ["a\0", "a\ud800"])
+    def test_reasoning_that_cannot_go_back_as_it_came_does_not(self, unsafe: str) -> None:
+        """An id or a secret with NUL or half a character in it is left out; a summary is made safe."""
+
+        def sent(**fields: str) -> list[dict[str, Any]]:
+            item = (
+                {"id": "r", "encrypted_content": "x"} | fields | {"summary": [{"type": "summary_text", "text": unsafe}]}
+            )
+            thought = Thinking("hm", json.dumps(item))
+            answer = AssistantMessage([thought, Text("a")], model="some-model", provider="openai-responses")
+            return [item for item in items_of(UserMessage("go"), answer) if item.get("type") == "reasoning"]
+
+        assert sent(id=unsafe) == sent(encrypted_content=unsafe) == []
+        assert [item["summary"] for item in sent()] == [[{"type": "summary_text", "text": "a\ufffd"}]]
+
     def test_a_request_without_any_message_is_refused(self) -> None:
         """Nothing to send is the caller's mistake, in plain words."""
         with pytest.raises(Exception, match="no message"):

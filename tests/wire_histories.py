@@ -45,6 +45,7 @@ NAMES = st.one_of(st.sampled_from(["f", "files.read", "mcp__x__" + "y" * 80, "ü
 IMAGES = st.builds(Image, st.binary(max_size=9), st.sampled_from(["image/png", "image/jpeg", "image/tiff", ""]))
 BLOCKS = st.one_of(st.builds(Text, TEXTS), IMAGES)
 SIGNATURES = st.one_of(
+    st.sampled_from(["a\0b", "\ud800", '{"id":"a\\u0000b","encrypted_content":"x"}']),
     st.binary(min_size=1, max_size=9).map(lambda data: base64.b64encode(data).decode()),
     st.text(max_size=5),
     st.builds(

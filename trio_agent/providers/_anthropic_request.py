@@ -17,7 +17,7 @@ from .._errors import ProviderError
 from .._messages import AssistantMessage, Image, Text, Thinking, ToolCall, ToolResultMessage, UserMessage
 from .._request import ModelRequest, ModelSettings, ToolSpec
 from ._anthropic_models import ClaudeModel
-from ._conversation import Alphabet, Sendable, ToolNames, is_blank, paired, safe_json, safe_text, same_model
+from ._conversation import Alphabet, Sendable, ToolNames, is_blank, is_safe, paired, safe_json, safe_text, same_model
 from ._fragments import Fragments, encode_json
 from ._json_values import object_of
 from ._objects import chosen, embedded_arguments, is_recursive, root_schema, shown_image, without
@@ -225,6 +225,8 @@ def _result(message: ToolResultMessage) -> _Written:
 
 def _thought(block: Thinking) -> tuple[bytes, ...]:
     """Thinking as it came; what nothing proves does not go back."""
+    if not is_safe(block.text + (block.signature or "") + (block.redacted or "")):
+        return ()
     if block.redacted is not None:
         return (encode_json({"type": "redacted_thinking", "data": block.redacted}),) if block.redacted else ()
     if not block.signature:

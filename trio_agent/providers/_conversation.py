@@ -85,6 +85,11 @@ def safe_text(text: str) -> str:
     return _UNSAFE.sub("\ufffd", joined)
 
 
+def is_safe(text: str) -> bool:
+    """Whether the text can be sent as it is. What a signature proves goes so, or not at all."""
+    return "\0" not in text if text.isascii() else _UNSAFE.search(text) is None
+
+
 def safe_json(value: Any) -> Any:
     """The JSON value with every text made safe, keys too."""
     if isinstance(value, str):

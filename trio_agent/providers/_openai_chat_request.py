@@ -18,7 +18,17 @@ import msgspec
 from .._errors import ProviderError
 from .._messages import AssistantMessage, Image, Text, Thinking, ToolCall, ToolResultMessage, UserBlock, UserMessage
 from .._request import ModelRequest, ModelSettings, ToolSpec
-from ._conversation import Sendable, ToolNames, is_blank, object_arguments, paired, safe_json, safe_text, same_model
+from ._conversation import (
+    Sendable,
+    ToolNames,
+    is_blank,
+    is_safe,
+    object_arguments,
+    paired,
+    safe_json,
+    safe_text,
+    same_model,
+)
 from ._fragments import Fragments, encode_json
 from ._openai_chat_dialect import ChatDialect
 from ._schemas import wire_schema
@@ -200,9 +210,9 @@ def _details(block: Thinking) -> list[dict[str, Any]]:
             value = msgspec.json.decode(block.redacted)
         except msgspec.DecodeError:
             return []
-        return [value] if isinstance(value, dict) else []
+        return [safe_json(value)] if isinstance(value, dict) else []
     detail: dict[str, Any] = {"type": "reasoning.text", "text": safe_text(block.text)}
-    if block.signature is not None:
+    if block.signature is not None and is_safe(block.text + block.signature):
         # Among the formats only Anthropic's signs text.
         detail |= {"signature": block.signature, "format": "anthropic-claude-v1", "index": 0}
     return [detail]

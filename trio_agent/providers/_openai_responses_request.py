@@ -23,6 +23,7 @@ from ._conversation import (
     Sendable,
     ToolNames,
     is_blank,
+    is_safe,
     object_arguments,
     paired,
     safe_json,
@@ -194,7 +195,7 @@ def _thought(block: Thinking) -> list[bytes]:
     item = object_of(loads_or_none(block.signature or ""))
     item_id, secret = text_of(item.get("id")), text_of(item.get("encrypted_content"))
     content = _reasoning_parts(item.get("content"), "reasoning_text")
-    if not item_id or not (secret or content):
+    if not item_id or not (secret or content) or not is_safe(item_id + secret):
         return []
     summary = _reasoning_parts(item.get("summary"), "summary_text")
     kept: dict[str, Any] = {"type": "reasoning", "id": item_id, "summary": summary}
@@ -206,7 +207,7 @@ def _thought(block: Thinking) -> list[bytes]:
 
 
 def _reasoning_parts(parts: Any, kind: str) -> list[dict[str, str]]:
-    return [{"type": kind, "text": text_of(part.get("text"))} for part in objects_of(parts)]
+    return [{"type": kind, "text": safe_text(text_of(part.get("text")))} for part in objects_of(parts)]
 
 
 def _tool(tool: ToolSpec, names: ToolNames, *, strict: bool) -> dict[str, Any]:
