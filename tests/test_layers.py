@@ -21,6 +21,7 @@ MECHANISMS = {
     "_delivery",
     "_file_line",
     "_file_locks",
+    "_interrupts",
     "_jobs",
     "_mailbox",
     "_settlement",

@@ -22,6 +22,7 @@ from ._errors import AgentBusyError, ForeignRunError, NothingToResumeError, Reen
 from ._events import Event
 from ._file_locks import FileLocks, current_file_locks
 from ._hooks import NO_HOOKS, Hooks
+from ._interrupts import protected
 from ._messages import AssistantMessage, CustomMessage, Image, Message, ToolResultMessage, UserMessage
 from ._policies import CompactionPolicy, Limits, RetryPolicy
 from ._projection import IncrementalProjection
@@ -171,6 +172,7 @@ class Agent:
         messages = as_messages(input, images)
         return EventStream(self, lambda: self._start(messages))
 
+    @protected
     async def _start(self, messages: Sequence[Message]) -> RunResult:
         self.refuse_while_busy("prompt")
         await trio.lowlevel.checkpoint_if_cancelled()  # A5: in a cancelled scope no event is emitted
@@ -187,7 +189,6 @@ class Agent:
         await trio.lowlevel.checkpoint_if_cancelled()  # an outside cancellation goes on to its scope, bare (A5)
         return _result_of(run)
 
-    @trio.lowlevel.enable_ki_protection
     def _reset(self, run: Run, runs: _Runs) -> None:
         """P4: idle, whatever happened. Sync, so that a second Ctrl-C cannot leave it half done."""
         run.let_go()
@@ -216,6 +217,7 @@ class Agent:
             )
         await run.idle.wait()
 
+    @protected
     def abort(self, reason: str | None = None) -> None:
         """Stop the run in progress (A1): from anywhere in its `trio.run`, any number of times. Nothing when idle."""
         if self._run is not None:
@@ -232,6 +234,7 @@ class Agent:
         """Queue a message for when the run would end (Q1). Gives an id for `withdraw`."""
         return self._queue(self._conversation.follow_up, as_message(input, caller="follow_up"), "follow_up")
 
+    @protected
     def _queue(self, queue: Queue, message: Message, caller: str) -> str:
         self.refuse_foreign(caller)
         item = Queued(f"q{next(_queued_ids)}", message)
@@ -243,6 +246,7 @@ class Agent:
         self.refuse_foreign("withdraw")
         return self._conversation.steering.withdraw(id) or self._conversation.follow_up.withdraw(id)
 
+    @protected
     def clear_queues(self) -> tuple[Message, ...]:
         """Take all queued messages out, and give them: steering first, each in its order."""
         self.refuse_foreign("clear_queues")
@@ -255,6 +259,7 @@ class Agent:
         """A frozen picture, in constant time however long the history is."""
         return self._conversation.snapshot()
 
+    @protected
     def subscribe(self, listener: Listener[Event], *, observer: bool = False) -> Subscription[Event]:
         """Call `listener` with every event from the next one on, and await what it gives if that is awaitable.
 
@@ -267,6 +272,7 @@ class Agent:
             raise TypeError(f"subscribe() takes a callable, not {type(listener).__name__}")
         return self._subscribers.add(listener, observer, self)
 
+    @protected
     def configure(
         self,
         *,
@@ -290,6 +296,7 @@ class Agent:
         if self._run is None:
             self._conversation.config = new
 
+    @protected
     def reset(self, messages: Iterable[Message] = ()) -> None:
         """Begin anew: history, queues and counts. Raises `AgentBusyError` while a run is in progress."""
         self.refuse_while_busy("reset")

@@ -19,16 +19,17 @@ from ._errors import ProviderError, ToolDefinitionError
 from ._events import (
     CompactionEnd,
     CompactionStart,
+    Delta,
     ErrorInfo,
     Event,
     RetryEnd,
     RetryStart,
     message_end,
     message_start,
-    message_update,
 )
 from ._failures import describe
 from ._hooks import HookContext, Hooks
+from ._interrupts import awaited, protected
 from ._jobs import Job, Jobs
 from ._mailbox import Mailbox
 from ._messages import (
@@ -83,6 +84,7 @@ class Host(Protocol):
     @property
     def specs(self) -> tuple[ToolSpec, ...]: ...
     def emit(self, event: Event) -> Awaitable[None]: ...
+    def update(self, delta: Delta, assembly: Assembly, length: int) -> Awaitable[None]: ...
     async def look(self) -> None: ...
     async def after_failure(self) -> None: ...
     async def in_job(self, name: str, call: Callable[[], Any]) -> Any: ...
@@ -104,6 +106,7 @@ class _Stream:
         self._room: trio.Event | None = None
         self.chunks: list[Chunk] = []
 
+    @protected
     async def send(self, chunk: Chunk) -> None:
         """Hand over one chunk; see `Provider`. A checkpoint when the run is behind or is stopping, else none."""
         if self._host.stopping:
@@ -220,7 +223,7 @@ class Answer:
         assembly = Assembly(conversation.call_ids, model=request.model, provider=asking.provider_name)
         host.assembly = None
         conversation.start_streaming()
-        job = host.jobs.start("provider", asking.provider, request, stream.send)
+        job = host.jobs.start("provider", awaited, asking.provider, request, stream.send)
         while not (job.done and not stream.chunks):
             if not stream.chunks:
                 await host.look()
@@ -236,7 +239,7 @@ class Answer:
 
     async def _tell(self, chunks: list[Chunk], assembly: Assembly) -> Exception | None:
         host, fold, log = self._host, assembly.fold, assembly.log
-        emit, time = host.emit, host.time  # looked up once: this loop is most of what a delta costs
+        update = host.update  # looked up once: this loop is most of what a delta costs
         for chunk in chunks:
             try:
                 delta = fold(chunk)
@@ -249,7 +252,7 @@ class Answer:
             if delta is None:
                 host.conversation.shown = len(log)
             else:
-                await emit(message_update(delta, time=time(), view=assembly, length=len(log)))  # pyright: ignore[reportCallIssue]  # attrs drops the underscore
+                await update(delta, assembly, len(log))
         return None
 
     async def _start(self, assembly: Assembly) -> None:

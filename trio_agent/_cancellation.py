@@ -12,6 +12,7 @@ from typing import TypeVar
 import trio
 
 from ._failures import leaves, split
+from ._interrupts import exposed
 
 T = TypeVar("T")
 
@@ -24,6 +25,7 @@ def part(exc: BaseException) -> tuple[Exception | None, BaseException | None]:
     return failure, rest
 
 
+@exposed
 def plainly(call: Callable[[], T]) -> T:
     """Call, and raise a stray `Cancelled` as the ordinary failure that it is, so that `except Exception` meets it."""
     try:

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable, Iterator
+from itertools import chain
 from types import CoroutineType, TracebackType
 from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
 from ._cancellation import part
+from ._interrupts import exposed, protected
 from ._settlement import Budget
 
 E = TypeVar("E")
@@ -43,14 +45,17 @@ class Subscription(Generic[E]):
         self.observer = observer
         self.active = True
 
+    @protected
     def __call__(self) -> None:
         self._owner.refuse_foreign("unsubscribe")
         self.active = False
         self._subscribers.remove(self)
 
+    @protected
     def __enter__(self) -> Subscription[E]:
         return self
 
+    @protected
     def __exit__(
         self, kind: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
     ) -> None:
@@ -103,19 +108,25 @@ class Delivery(Generic[E]):
         self._rest: Iterator[Subscription[E]] = iter(())
         self._current: Subscription[E] | None = None
 
-    async def deliver(self, event: E) -> None:
+    def deliver(self, event: E) -> Awaitable[None]:
         """Call every subscriber, then raise `Halt` if the run is to stop. Checkpoints only where a subscriber does.
 
-        Cancellation and interrupts pass through, and leave the rest to `finish`.
+        To be awaited at once. Cancellation and interrupts pass through, and leave the rest to `finish`: from this call
+        on, not from the first step of what it gives.
         """
         self._event = event
         self._rest = rest = iter(self._subscribers.all)
+        return self._call(event, rest)
+
+    @exposed
+    async def _call(self, event: E, rest: Iterator[Subscription[E]]) -> None:
         for subscription in rest:
             if subscription.active:
                 self._current = subscription
                 try:
-                    result = subscription.listener(event)
-                    if result is not None and (type(result) is CoroutineType or inspect.isawaitable(result)):
+                    result: Any = subscription.listener(event)
+                    # No call lies between a coroutine and its await: a Ctrl-C would be raised there.
+                    if result is not None and (result.__class__ is CoroutineType or inspect.isawaitable(result)):
                         await result
                 except BaseException as exc:  # noqa: ASYNC103  # _caught raises what must go on
                     self._caught(subscription, event, exc)
@@ -134,13 +145,7 @@ class Delivery(Generic[E]):
         event = self._event
         for subscription in self._rest:
             if subscription.active and event is not None:
-                self._current = subscription
-                try:
-                    result = subscription.listener(event)
-                    if result is not None and inspect.isawaitable(result):
-                        await self._bounded(subscription, event, result, budget)
-                except BaseException as exc:  # noqa: ASYNC103  # _caught raises what must go on
-                    self._caught(subscription, event, exc)
+                await self._bounded(subscription, event, budget)
         self._current = None
 
     def report_cut(self) -> None:
@@ -153,14 +158,26 @@ class Delivery(Generic[E]):
         self._judge.subscriber_cut(self._current.listener, self._event)
         self._current = None
 
-    async def _bounded(
-        self, subscription: Subscription[E], event: E, result: Awaitable[object], budget: Budget
-    ) -> None:
-        with budget.protected() as scope:
-            await result
-        if scope.cancelled_caught:
-            self._judge.subscriber_cut(subscription.listener, event)
+    async def _bounded(self, subscription: Subscription[E], event: E, budget: Budget) -> None:
+        self._current = None
+        try:
+            with budget.protected() as scope:
+                await self._hear(subscription, event)
+            if scope.cancelled_caught:
+                self._judge.subscriber_cut(subscription.listener, event)
+        except BaseException as exc:  # noqa: ASYNC103  # _caught raises what must go on
+            if self._current is None:  # a Ctrl-C came before the call
+                self._rest = chain((subscription,), self._rest)
+            self._caught(subscription, event, exc)
 
+    @exposed
+    async def _hear(self, subscription: Subscription[E], event: E) -> None:
+        self._current = subscription
+        result: Any = subscription.listener(event)
+        if result is not None and (result.__class__ is CoroutineType or inspect.isawaitable(result)):
+            await result
+
+    @protected
     def _caught(self, subscription: Subscription[E], event: E, exc: BaseException) -> None:
         """Report what went wrong, raise what must go on."""
         failure, rest = part(exc)

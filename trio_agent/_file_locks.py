@@ -14,10 +14,11 @@ from itertools import count
 
 import attrs
 import trio
-from trio.lowlevel import RunVar, TrioToken, enable_ki_protection
+from trio.lowlevel import RunVar, TrioToken
 
 from ._file_keys import FileKeys, IgnoresCase, StrPath, absolute_path
 from ._file_line import Claim, HeldByAncestor, Holder, Line
+from ._interrupts import protected
 
 __all__ = ["FileLockStatistics", "FileLocks", "HeldByAncestor", "Holder", "Ticket", "current_file_locks"]
 
@@ -47,6 +48,7 @@ class Ticket:
     def held(self) -> bool:
         return self._is_used and not self._is_over if self._claim is None else self._claim.held
 
+    @protected
     async def acquire(self) -> None:
         """Wait until every file is this ticket's own: all of them at once, or none.
 
@@ -123,6 +125,7 @@ class FileLocks:
         return Ticket(spelled, self._table, self._table.claim(spelled, holder) if spelled else None)
 
     @asynccontextmanager
+    @protected
     async def hold(self, paths: Iterable[StrPath], holder: Holder | None = None) -> AsyncGenerator[Ticket]:
         """Take a ticket and acquire it, for the length of the block.
 
@@ -156,19 +159,19 @@ class _Table:
 
     # Ctrl-C inside one of these would leave the line half changed.
 
-    @enable_ki_protection
+    @protected
     def claim(self, paths: tuple[str, ...], holder: Holder | None) -> Claim:
         self._enter_run()
         claim = Claim(next(self._places), {absolute_path(path): path for path in paths}, holder)
         self.line.join(claim)
         return claim
 
-    @enable_ki_protection
+    @protected
     def arrive(self, claim: Claim) -> None:
         self._enter_run()
         self.line.arrive(claim, trio.lowlevel.current_task())
 
-    @enable_ki_protection
+    @protected
     def leave(self, claim: Claim) -> None:
         self._enter_run()
         self.line.leave(claim)
@@ -183,7 +186,7 @@ class _Table:
         with suppress(trio.RunFinishedError):
             self._run.run_sync_soon(self._take_back)
 
-    @enable_ki_protection
+    @protected
     def _take_back(self) -> None:
         while self._given_back:
             self._given_back.popleft()()

@@ -15,6 +15,7 @@ import trio
 
 from ._cancellation import part
 from ._failures import interrupt_in
+from ._interrupts import openly, protected
 from ._mailbox import Mailbox
 
 T = TypeVar("T")
@@ -83,8 +84,6 @@ class _Worker:
         task = self.task
         return task is not None and not task.child_nurseries and _scope_around(task) is self._around
 
-    # A Ctrl-C in here would leave an ended task among those that can be woken.
-    @trio.lowlevel.enable_ki_protection
     async def rest(self) -> None:
         """Be idle until there is another job, or none any more."""
         self.job = None
@@ -128,6 +127,7 @@ class Jobs:
         while self._idle:
             self._idle.pop().wake(None)
 
+    @protected
     async def _work(self, worker: _Worker) -> None:
         worker.enter()
         while (job := worker.job) is not None:
@@ -145,7 +145,6 @@ class Jobs:
                 return
             await worker.rest()
 
-    @trio.lowlevel.enable_ki_protection
     def _ended(self, job: Job[Any]) -> None:
         job.done = True
         del self.running[job]
@@ -170,7 +169,7 @@ class Jobs:
 
 
 def _discard(args: tuple[Any, ...]) -> None:
-    """Close coroutines that will not be awaited, so that Python does not warn of them."""
+    """Close coroutines that will not be awaited, so that Python does not warn of them. Those that are over stay so."""
     for arg in args:
         if isinstance(arg, Coroutine):
             arg.close()
@@ -178,11 +177,15 @@ def _discard(args: tuple[Any, ...]) -> None:
 
 async def within(work: Any, seconds: float | None) -> Any:
     """Await under a time-out, in seconds; None is none. Raises `TimeoutError`, even where it was swallowed inside."""
-    if seconds is None:
-        return await work
     value: Any = None
-    with trio.move_on_after(seconds) as scope:
-        value = await work
+    try:
+        if seconds is None:
+            return await openly(work)
+        with trio.move_on_after(seconds) as scope:
+            value = await openly(work)
+    except BaseException:
+        _discard((work,))  # a Ctrl-C may have come before its first step
+        raise
     if scope.cancel_called:
         raise TimeoutError(f"did not answer within {seconds:g} s")
     return value

@@ -10,6 +10,8 @@ from typing import Any, Generic, TypeVar
 
 import trio
 
+from ._interrupts import protected
+
 T = TypeVar("T")
 
 
@@ -28,7 +30,7 @@ class Bell:
             trio.lowlevel.reschedule(waiting)
 
     # A Ctrl-C between the two lines would leave a task that waits for nothing to be woken later.
-    @trio.lowlevel.enable_ki_protection
+    @protected
     async def wait(self) -> None:
         """Wait for the next `wake`. A checkpoint; what came before is not noticed: look first."""
         self._waiting = trio.lowlevel.current_task()

@@ -11,6 +11,8 @@ from types import TracebackType
 
 import trio
 
+from ._interrupts import protected
+
 
 class _Protected:
     """A scope that its budget knows while it is open. A class, as this is half of what a generator would cost."""
@@ -22,13 +24,13 @@ class _Protected:
         self._scope = scope
         self._share = share
 
-    @trio.lowlevel.enable_ki_protection
+    @protected
     def __enter__(self) -> trio.CancelScope:
         self._scope.__enter__()
         self._scopes[self._scope] = self._share
         return self._scope
 
-    @trio.lowlevel.enable_ki_protection
+    @protected
     def __exit__(
         self, kind: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
     ) -> bool:

@@ -18,6 +18,7 @@ from ._ancestry import Origin, snapshot
 from ._delivery import Subscription
 from ._events import Event
 from ._failures import describe, interrupt_in, split
+from ._interrupts import protected
 from ._result import RunResult
 
 if TYPE_CHECKING:
@@ -49,6 +50,7 @@ class EventStream:
             raise RuntimeError("the run is not over yet; read `result` behind the block or after the last event")
         return self._result
 
+    @protected
     async def __aenter__(self) -> EventStream:
         if self._entered:
             raise RuntimeError("a stream is entered once; call stream() again for another run")
@@ -71,6 +73,7 @@ class EventStream:
     def __aiter__(self) -> EventStream:
         return self
 
+    @protected
     async def __anext__(self) -> Event:
         if not self._events and not self._over:
             self._wanted.set()
@@ -82,6 +85,7 @@ class EventStream:
             raise StopAsyncIteration
         return self._events.pop(0)
 
+    @protected
     async def __aexit__(
         self, kind: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
     ) -> None:
@@ -112,6 +116,7 @@ class EventStream:
             raise left
         exc.add_note(f"the run of the stream was left by {describe(left)}")
 
+    @protected
     async def _hand_over(self, event: Event) -> None:
         """The subscriber: waits until the reader has come back for more, so that the run waits for the block (L5)."""
         self._agent.read_by(self._reader)
@@ -120,6 +125,7 @@ class EventStream:
         self._wanted = trio.Event()
         await self._wanted.wait()
 
+    @protected
     async def _live(self) -> None:
         """The run, in its own task. What it raises waits for the end of the block, which nothing may cancel."""
         try:

@@ -16,6 +16,8 @@ import attrs
 import outcome
 import trio
 
+from ._interrupts import awaited
+
 T = TypeVar("T")
 
 THREADS: Final = 40  # as many as Trio's own default
@@ -194,7 +196,7 @@ class ThreadCall:
             if request.yields:
                 self._give_slot_back()
             try:
-                done: outcome.Outcome[Any] = outcome.Value(await request.fn(*request.args))
+                done: outcome.Outcome[Any] = outcome.Value(await awaited(request.fn, *request.args))
             except Exception as exc:  # the thread's to handle
                 done = outcome.Error(exc)
             if not self._has_slot:

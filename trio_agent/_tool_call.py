@@ -13,10 +13,11 @@ import trio
 
 from . import _results as words  # pyright: ignore[reportPrivateUsage]  # private to the package
 from ._ancestry import Origin, mark_thread_call
-from ._cancellation import part
+from ._cancellation import part, plainly
 from ._failures import describe, interrupt_in
 from ._file_locks import Ticket
 from ._hooks import HookContext
+from ._interrupts import awaited, protected
 from ._jobs import within
 from ._messages import ToolCall, ToolResultMessage, UserBlock
 from ._state import AgentState
@@ -158,7 +159,7 @@ class CallRecord:
         assert self._tool is not None
         try:
             if self._is_plain:  # as most are; the layers of `_with_locks` would be a tenth of what a call costs
-                value = await self._invoke()
+                value = await awaited(self._invoke)
             else:
                 value = await self._with_locks()
             result = words.message_of(self.call, value)
@@ -222,7 +223,7 @@ class CallRecord:
         if self._host.stopping:  # given its files or its slot in the same tick in which the run was stopped (A2)
             await trio.lowlevel.checkpoint()  # raises: the abort scope is cancelled
         if self._tool.is_async:
-            return await self._timed(self._invoke())
+            return await self._timed(awaited(self._invoke))
         self._thread = thread = ThreadCall(current_pool(), self._release_late)
         await thread.acquire_slot()
         tool, prepared, context = self._tool, self._prepared, ToolContext(self, thread)
@@ -267,7 +268,7 @@ class CallRecord:
         bound = host.hooks.bind("after_tool_result", context, result)
         assert bound is not None
         try:
-            value = bound()
+            value = plainly(bound)
             if hasattr(value, "__await__"):
                 value = await within(value, host.hooks.timeout)
             return result if value is None else words.replacement(result, value)
@@ -289,6 +290,7 @@ class CallRecord:
     def aborting(self) -> bool:
         return self._host.aborting
 
+    @protected
     async def update(self, partial: object) -> None:
         """Report, and wait until it has been handled; dropped once the outcome is recorded or the run stops (T3)."""
         if self.outcome is not None or self.over or self._host.stopping:
@@ -302,6 +304,7 @@ class CallRecord:
             return  # a subscriber calls this: the run would wait for itself
         await update.handled.wait()
 
+    @protected
     def lock(self, paths: tuple[str, ...]) -> Ticket:
         """Take a place in line, once for each call (T8). A call that is over gets none (P4)."""
         if self.over:
@@ -316,6 +319,7 @@ class CallRecord:
         self._host.conversation.writes[self.call.id] = ticket.paths
         return ticket
 
+    @protected
     async def acquire(self, ticket: Ticket) -> None:
         """Wait for files at run time. The call's slot is others' meanwhile: whoever has one never waits for a file
         (T8).
@@ -334,6 +338,7 @@ class CallRecord:
             raise
         await self._take_slot(slots)
 
+    @protected
     def unlock(self, ticket: Ticket) -> None:
         ticket.release()
         if ticket in self._tickets:

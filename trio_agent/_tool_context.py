@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import Any, Protocol, TypeAlias
 
 from ._file_locks import Ticket
+from ._interrupts import protected
 from ._messages import ToolCall, UserBlock
 from ._state import AgentState
 from ._threads import CallOverError, ThreadCall
@@ -112,6 +113,7 @@ class FileLock:
         self._thread = thread
         self._ticket: Ticket | None = None
 
+    @protected
     async def _take(self) -> FileLock:
         ticket = self._port.lock(self._paths)
         try:
@@ -125,6 +127,7 @@ class FileLock:
     async def _give_back(self) -> None:
         self.release()
 
+    @protected
     def release(self) -> None:
         ticket, self._ticket = self._ticket, None
         if ticket is not None:

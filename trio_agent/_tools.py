@@ -19,6 +19,7 @@ import attrs
 
 from ._callables import called_as, defining, is_async, positional, refuse_what_cannot_run
 from ._errors import ArgumentError, ToolDefinitionError
+from ._interrupts import exposed
 from ._messages import ToolCall
 from ._quick import quick
 from ._request import ToolSpec
@@ -136,14 +137,17 @@ class Tool:
         with defining(self.name):
             return ToolSpec(self.name, self.description, strict_schema(schema) if self.strict else schema, self.strict)
 
+    @exposed
     def prepare(self, call: ToolCall) -> PreparedCall:
         """Decode a call's arguments. Raises `ArgumentError` for what does not fit, in words for the model."""
         return self._prepared(self._arguments.decode(call.raw))
 
+    @exposed
     def prepare_value(self, arguments: Mapping[str, Any]) -> PreparedCall:
         """The same for JSON values that a hook put in place of the call's arguments."""
         return self._prepared(self._arguments.check(arguments))
 
+    @exposed
     def invoke(self, prepared: PreparedCall, context: ToolContext) -> object:
         """Call the function: gives a coroutine where `is_async`, else the value. Raises whatever the function does."""
         value = self._call(prepared.arguments, context)

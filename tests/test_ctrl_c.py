@@ -1,0 +1,401 @@
+"""F7 at every instruction: a Ctrl-C wherever CPython may run a signal handler inside the kernel.
+
+Here lives the search: it counts the places of a scene (the entry of a function, the return from one written in C),
+then plays it once for each, with the signal there. `test_rules_interrupts.py` has the rule, sentence by sentence;
+the storm has interrupts at checkpoints.
+"""
+
+from __future__ import annotations
+
+import dis
+import functools
+import json
+import signal
+import sys
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from pathlib import Path
+from types import CodeType, FrameType
+from typing import Any
+
+import attrs
+import pytest
+import trio
+import trio.testing
+
+import trio_agent
+from trio_agent import (
+    Agent,
+    AgentState,
+    Compaction,
+    Event,
+    Finish,
+    Hooks,
+    Message,
+    ModelRequest,
+    Provider,
+    ProviderError,
+    RetryPolicy,
+    Send,
+    Text,
+    TextDelta,
+    Tool,
+    ToolCallDelta,
+    ToolCallStart,
+    ToolContext,
+    UserMessage,
+    tool,
+)
+from trio_agent._file_locks import current_file_locks
+from trio_agent.testing import check_trace
+
+KERNEL = str(Path(trio_agent.__file__).parent / "_")
+STRIDE = 7  # every so many places; under the marker `exhaustive` all
+
+
+@functools.cache
+def entry_of(code: CodeType) -> int:
+    """Where the body of a function begins. A coroutine that goes on behind an `await` looks at no signals there."""
+    return next(step.offset for step in dis.get_instructions(code) if step.opname == "RESUME")
+
+
+@attrs.define
+class CtrlC:
+    """A profile function that counts the places in the kernel, and sends the signal at some of them."""
+
+    places: tuple[int, ...]
+    count: int = 0
+    where: str = ""
+    raised: bool = False
+
+    def __call__(self, frame: FrameType, event: str, arg: Any) -> None:
+        code = frame.f_code
+        if not code.co_filename.startswith(KERNEL) or event not in ("call", "c_return"):
+            return
+        if event == "call" and frame.f_lasti > entry_of(code):
+            return
+        self.count += 1
+        if self.count - 1 in self.places:
+            self.where += f" {event} {code.co_qualname}:{frame.f_lineno}"
+            self._send(frame)
+
+    def _send(self, frame: FrameType) -> None:
+        deliver: Any = signal.getsignal(signal.SIGINT)  # Trio's, which looks at the frame
+        try:
+            deliver(signal.SIGINT, frame)
+        except KeyboardInterrupt:
+            self.raised = True
+            sys.setprofile(self)  # what raises is taken out
+            raise
+
+
+# Scenes
+
+
+@tool
+async def writes(path: str, context: ToolContext) -> str:
+    """Write, and say so."""
+    async with context.lock_files(path):
+        await context.update("writing")
+    return "written"
+
+
+@tool(writes=("path",), timeout=5)
+async def edits(path: str) -> str:
+    """Edit."""
+    await trio.lowlevel.checkpoint()
+    return "edited"
+
+
+def calls(*wanted: tuple[str, str, str]) -> list[Any]:
+    """An answer with these calls: id, name and path."""
+    chunks: list[Any] = [TextDelta(0, "a")]
+    for at, (call_id, name, path) in enumerate(wanted, 1):
+        chunks += [ToolCallStart(at, call_id, name), ToolCallDelta(at, json.dumps({"path": path}))]
+    return [*chunks, Finish("tool_use")]
+
+
+def answering(*answers: list[Any]) -> Provider:
+    """These answers, one for each request, then a text."""
+    left = list(answers)
+
+    async def provider(_request: ModelRequest, send: Send) -> None:
+        for chunk in left.pop(0) if left else [TextDelta(0, "done"), Finish("stop")]:
+            await trio.lowlevel.checkpoint()
+            if isinstance(chunk, Exception):
+                raise chunk
+            await send(chunk)
+
+    return provider
+
+
+def plain() -> Agent:
+    return Agent(answering(calls(("c1", "edits", "x"), ("c2", "edits", "./x"))), model="m", tools=[edits])
+
+
+SUMMARY = (Text("so far"),)
+
+
+class Policy:
+    """Sums up before the second turn."""
+
+    def threshold(self, state: AgentState) -> bool:
+        return state.turn == 2
+
+    async def compact(self, messages: Sequence[Message], _reason: str) -> Compaction:
+        await trio.lowlevel.checkpoint()
+        return Compaction(UserMessage(SUMMARY), len(messages))
+
+
+def busy() -> Agent:
+    """Hooks, a lock taken at run time, a slot, a retry and a compaction."""
+
+    async def hook(*_given: object) -> None:
+        await trio.lowlevel.checkpoint()
+
+    failed = [TextDelta(0, "a"), ProviderError("overloaded", "later")]
+    return Agent(
+        answering(failed, calls(("c1", "writes", "x"), ("c2", "nobody", "x"))),
+        model="m",
+        tools=[writes],
+        hooks=Hooks(before_tool_call=hook, after_tool_result=hook, should_stop_after_turn=lambda _: False),
+        retry=RetryPolicy(base_delay=1),
+        compaction=Policy(),
+        max_parallel_tools=1,
+    )
+
+
+async def prompted(agent: Agent) -> None:
+    await agent.prompt("hi")
+
+
+async def streamed(agent: Agent) -> None:
+    async with agent.stream("hi") as events:
+        async for _ in events:
+            pass
+
+
+async def aborted(agent: Agent) -> None:
+    with agent.subscribe(lambda event: agent.abort("enough") if event.type == "tool_execution_end" else None):
+        await agent.prompt("hi")
+
+
+Way = Callable[[Agent], Awaitable[None]]
+SCENES: dict[str, tuple[Callable[[], Agent], Way]] = {
+    "prompt": (plain, prompted),
+    "abort": (plain, aborted),
+    "stream": (plain, streamed),
+    "busy": (busy, prompted),
+}
+
+
+# One play, and what has to hold behind it
+
+
+@attrs.define
+class Played:
+    ctrl_c: CtrlC
+    faults: list[str]
+
+
+def play(scene: str, *places: int) -> Played:
+    played = Played(CtrlC(places), [])
+    make, way = SCENES[scene]
+    try:
+        trio.run(_play, played, make(), way, clock=trio.testing.MockClock(autojump_threshold=0))
+    except KeyboardInterrupt:
+        if played.ctrl_c.raised and len(places) == 1:
+            played.faults.append("the interrupt was raised twice")
+    return played
+
+
+async def _play(played: Played, agent: Agent, way: Way) -> None:
+    first: list[Event] = []
+    second: list[Event] = []
+    ctrl_c, faults = played.ctrl_c, played.faults
+
+    async def listener(event: Event) -> None:
+        first.append(event)
+
+    agent.subscribe(listener)
+    agent.subscribe(second.append)
+    agent.steer("queued")
+    left: BaseException | None = None
+    trio.lowlevel.spawn_system_task(_end_a_hang, faults)
+    sys.setprofile(ctrl_c)
+    try:
+        await way(agent)
+    except BaseException as exc:  # looked at below
+        left = exc
+    finally:
+        sys.setprofile(None)
+    if left is None and ctrl_c.where and not ctrl_c.raised:  # it came at the very end, and waits for a checkpoint
+        with pytest.raises(KeyboardInterrupt):
+            await trio.lowlevel.checkpoint()
+    elif type(left) is not (KeyboardInterrupt if ctrl_c.where else type(None)):
+        faults.append(f"{left!r} left the run")
+    faults += [str(fault) for fault in check_trace(first)]
+    _judge(agent, first, second, faults, is_whole=len(ctrl_c.places) < 2)
+    await _look_behind(agent, faults)
+
+
+async def _end_a_hang(faults: list[str]) -> None:
+    """All tasks wait for nothing: more Ctrl-C end that, as they end any wait of the main task."""
+    while True:
+        await trio.sleep(1_000)
+        faults.append("it hung")
+        signal.raise_signal(signal.SIGINT)
+
+
+def _judge(agent: Agent, first: list[Event], second: list[Event], faults: list[str], *, is_whole: bool) -> None:
+    if is_whole and [id(event) for event in first] != [id(event) for event in second]:
+        faults.append(f"one subscriber saw {len(first)} events, the other {len(second)}")
+    if is_whole and first and first[-1].type != "agent_end":
+        faults.append(f"the last event is {first[-1].type}")
+    state = agent.state
+    said = [message.content for message in (*state.messages, *state.steering_queue) if isinstance(message, UserMessage)]
+    if said.count((Text("queued"),)) != 1 and SUMMARY not in said:
+        faults.append(f"the queued message is lost: {said}")
+    if is_whole and first and said.count((Text("hi"),)) != 1 and SUMMARY not in said:
+        faults.append(f"the prompt is lost: {said}")
+
+
+async def _look_behind(agent: Agent, faults: list[str]) -> None:
+    """The agent is idle, holds nothing, and can be used."""
+    state = agent.state
+    if state.phase.value != "idle" or state.is_streaming or state.pending_tool_calls or state.pending_file_writes:
+        faults.append(f"it is not idle: {state}")
+    locks = current_file_locks().statistics()
+    if locks.held or locks.waiting:
+        faults.append(f"locks are left: {locks}")
+    result = await agent.prompt("again")
+    if result.outcome != "completed":
+        faults.append(f"the next run ended {result}")
+
+
+def faults_of(scene: str, disturbed: Iterable[tuple[int, ...]]) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for places in disturbed:
+        played = play(scene, *places)
+        if played.faults:
+            found[f"{places}{played.ctrl_c.where}"] = played.faults
+    return found
+
+
+@pytest.mark.parametrize("scene", SCENES)
+def test_F7_a_ctrl_c_at_any_instruction_leaves_nothing_half_done(scene: str) -> None:
+    """Every subscriber has a lawful trace to its end, nothing said is lost or held, one interrupt leaves, bare."""
+    whole = play(scene)
+    assert whole.faults == []
+    assert faults_of(scene, [(place,) for place in range(0, whole.ctrl_c.count, STRIDE)]) == {}
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("scene", SCENES)
+def test_F7_a_ctrl_c_at_every_single_instruction_leaves_nothing_half_done(scene: str) -> None:
+    """The same at all places, not at some."""
+    places = range(play(scene).ctrl_c.count)
+    assert len(places) > 500
+    assert faults_of(scene, [(place,) for place in places]) == {}
+
+
+@pytest.mark.parametrize("scene", SCENES)
+def test_F7_a_second_ctrl_c_at_any_instruction_leaves_the_agent_idle(scene: str) -> None:
+    """What is left to tell is skipped: no more. Nothing queued is lost, nothing held, and the next run works."""
+    count = play(scene).ctrl_c.count
+    pairs = [(first, first + 1 + later) for first in range(0, count, 61) for later in range(0, 300, 23)]
+    assert faults_of(scene, pairs) == {}
+
+
+# What an application wrote can be interrupted
+
+
+def loop(*_given: object) -> Any:
+    """An endless loop, as far as it comes."""
+    signal.raise_signal(signal.SIGINT)
+    raise AssertionError("the interrupt did not arrive")
+
+
+async def async_loop(*_given: object) -> Any:
+    loop()
+
+
+@tool
+async def loops(path: str) -> str:
+    """Loop."""
+    return str(loop())
+
+
+@tool(timeout=5)
+async def loops_in_time(path: str) -> str:
+    """Loop, under a time-out."""
+    return str(loop())
+
+
+@tool(writes=loop)
+async def loops_before(path: str) -> str:
+    """Loop when it is asked what it writes."""
+    raise AssertionError("it is never called")
+
+
+@tool
+def loops_from_a_thread(path: str, context: ToolContext) -> str:
+    """Loop in the tool's task."""
+    return str(context.run_in_task(async_loop))
+
+
+class Threshold(Policy):
+    threshold = loop
+
+
+class Compacting(Policy):
+    compact = async_loop
+
+
+LOOPS: dict[str, Callable[[], Agent]] = {
+    "provider": lambda: Agent(async_loop, model="m"),
+    "tool": lambda: calling(loops),
+    "tool in time": lambda: calling(loops_in_time),
+    "what a tool writes": lambda: calling(loops_before),
+    "run_in_task": lambda: calling(loops_from_a_thread),
+    "sync hook": lambda: calling(edits, before_tool_call=loop),
+    "async hook": lambda: calling(edits, before_tool_call=async_loop),
+    "hook in the tool's task": lambda: calling(edits, after_tool_result=loop),
+    "async hook in the tool's task": lambda: calling(edits, after_tool_result=async_loop),
+    "projection": lambda: calling(edits, transform_context=loop),
+    "should_stop_after_turn": lambda: calling(edits, should_stop_after_turn=loop),
+    "threshold": lambda: Agent(answering(), model="m", compaction=Threshold()),
+    "compaction": lambda: Agent(answering(calls(("c1", "edits", "x"))), model="m", compaction=Compacting()),
+    "subscriber": lambda: heard(loop),
+    "async subscriber": lambda: heard(async_loop),
+    "async subscriber of an end": lambda: heard(lambda event: async_loop() if event.type == "agent_end" else None),
+}
+
+
+def calling(called: Tool, **hooks: Any) -> Agent:
+    return Agent(answering(calls(("c1", called.name, "x"))), model="m", tools=[called], hooks=Hooks(**hooks))
+
+
+def heard(listener: Callable[[Event], object]) -> Agent:
+    agent = Agent(answering(), model="m")
+    agent.subscribe(listener)
+    return agent
+
+
+@pytest.mark.parametrize("where", LOOPS)
+def test_F7_what_an_application_wrote_is_interrupted_where_it_is(where: str) -> None:
+    """A loop that never ends, in whatever an application gives to an agent, ends with Ctrl-C: it is raised there."""
+    raised: list[object] = []
+
+    async def main() -> None:
+        try:
+            await LOOPS[where]().prompt("hi")
+        except KeyboardInterrupt as exc:
+            traceback = exc.__traceback__
+            while traceback is not None:
+                raised.append(traceback.tb_frame.f_code)
+                traceback = traceback.tb_next
+            raise
+
+    with pytest.raises(KeyboardInterrupt):
+        trio.run(main)
+    assert loop.__code__ in raised
