@@ -1,4 +1,4 @@
-"""F7 at every instruction: a Ctrl-C wherever CPython may run a signal handler inside the kernel.
+"""F7 at every instruction: a Ctrl-C wherever CPython may run a signal handler in the kernel or in the log of a session.
 
 Here lives the search: it counts the places of a scene (the entry of a function, the return from one written in C),
 then plays it once for each, with the signal there. `test_rules_interrupts.py` has the rule, sentence by sentence;
@@ -14,6 +14,7 @@ import signal
 import sys
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import CodeType, FrameType
 from typing import Any
 
@@ -45,11 +46,14 @@ from trio_agent import (
     UserMessage,
     tool,
 )
+from trio_agent._delivery import Subscribers
 from trio_agent._file_locks import current_file_locks
-from trio_agent.testing import check_trace
+from trio_agent.session import SessionLog
+from trio_agent.testing import TraceChecker, check_trace
 
-KERNEL = str(Path(trio_agent.__file__).parent / "_")
-STRIDE = 7  # every so many places; under the marker `exhaustive` all
+HERE = Path(trio_agent.__file__).parent
+WATCHED = (str(HERE / "_"), str(HERE / "session"))
+STRIDE = 17  # every so many places; under the marker `exhaustive` all
 
 
 @functools.cache
@@ -69,7 +73,7 @@ class CtrlC:
 
     def __call__(self, frame: FrameType, event: str, arg: Any) -> None:
         code = frame.f_code
-        if not code.co_filename.startswith(KERNEL) or event not in ("call", "c_return"):
+        if not code.co_filename.startswith(WATCHED) or event not in ("call", "c_return"):
             return
         if event == "call" and frame.f_lasti > entry_of(code):
             return
@@ -208,16 +212,35 @@ def play(scene: str, *places: int) -> Played:
     return played
 
 
+class Keeping:
+    """An async subscriber that is an object."""
+
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+
+    @trio.lowlevel.enable_ki_protection
+    async def __call__(self, event: Event) -> None:
+        self.events.append(event)
+
+
 async def _play(played: Played, agent: Agent, way: Way) -> None:
+    with TemporaryDirectory() as folder, SessionLog(Path(folder, "log")) as log:
+        await _play_logged(played, agent, way, log)
+
+
+async def _play_logged(played: Played, agent: Agent, way: Way, log: SessionLog) -> None:
     first: list[Event] = []
     second: list[Event] = []
+    third = Keeping()
     ctrl_c, faults = played.ctrl_c, played.faults
 
     async def listener(event: Event) -> None:
         first.append(event)
 
-    agent.subscribe(listener)
-    agent.subscribe(second.append)
+    for subscriber in (listener, second.append, third, log):
+        agent.subscribe(subscriber)
+    if len(ctrl_c.places) < 2:  # a second one cuts the trace short, which no checker likes
+        agent.subscribe(TraceChecker())
     agent.steer("queued")
     left: BaseException | None = None
     trio.lowlevel.spawn_system_task(_end_a_hang, faults)
@@ -234,7 +257,11 @@ async def _play(played: Played, agent: Agent, way: Way) -> None:
     elif type(left) is not (KeyboardInterrupt if ctrl_c.where else type(None)):
         faults.append(f"{left!r} left the run")
     faults += [str(fault) for fault in check_trace(first)]
+    if len(ctrl_c.places) < 2 and len(third.events) != len(first):
+        faults.append(f"an object saw {len(third.events)} events, a function {len(first)}")
     _judge(agent, first, second, faults, is_whole=len(ctrl_c.places) < 2)
+    if len(ctrl_c.places) < 2 and log.load().messages != agent.state.messages:
+        faults.append(f"the log holds {log.load().messages}, history is {agent.state.messages}")
     await _look_behind(agent, faults)
 
 
@@ -302,8 +329,18 @@ def test_F7_a_ctrl_c_at_every_single_instruction_leaves_nothing_half_done(scene:
 def test_F7_a_second_ctrl_c_at_any_instruction_leaves_the_agent_idle(scene: str) -> None:
     """What is left to tell is skipped: no more. Nothing queued is lost, nothing held, and the next run works."""
     count = play(scene).ctrl_c.count
-    pairs = [(first, first + 1 + later) for first in range(0, count, 61) for later in range(0, 300, 23)]
+    pairs = [(first, first + 1 + later) for first in range(0, count, 97) for later in range(0, 300, 29)]
     assert faults_of(scene, pairs) == {}
+
+
+def test_an_object_that_can_be_called_is_called_by_its_method() -> None:
+    """Behind a function CPython looks for no signal, behind an object it does, before the coroutine is awaited."""
+    keeping, found = Keeping(), list[Event]()
+    subscribers: Subscribers[Event] = Subscribers()
+    agent = plain()
+    assert subscribers.add(keeping, False, agent).call == keeping.__call__
+    assert subscribers.add(found.append, False, agent).call == found.append
+    assert subscribers.add(calls, False, agent).call is calls
 
 
 # What an application wrote can be interrupted

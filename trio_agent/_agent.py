@@ -138,7 +138,7 @@ class Agent:
         No failure of a provider, tool, hook or subscriber is raised: it is in the result (F1). Raises `ValueError` for
         nothing to say, `TypeError` for what only a model or a tool can say, `AgentBusyError` while a run is in
         progress. Cancelling the scope around it settles the run within the grace period, then lets `trio.Cancelled`
-        go on (A5).
+        go on (A5). So does a Ctrl-C, which is raised in what the application wrote and where the kernel waits (F7).
         """
         return await self._start(as_messages(input, images))
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Awaitable, Callable, Iterator
 from itertools import chain
-from types import CoroutineType, TracebackType
+from types import CoroutineType, FunctionType, MethodType, TracebackType
 from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
 from ._cancellation import part
@@ -36,12 +36,13 @@ class Subscription(Generic[E]):
     Once that has returned, the listener is not called again.
     """
 
-    __slots__ = ("_owner", "_subscribers", "active", "listener", "observer")
+    __slots__ = ("_owner", "_subscribers", "active", "call", "listener", "observer")
 
     def __init__(self, subscribers: Subscribers[E], listener: Listener[E], observer: bool, owner: Owner) -> None:
         self._subscribers = subscribers
         self._owner = owner
         self.listener = listener
+        self.call = _function_of(listener)
         self.observer = observer
         self.active = True
 
@@ -124,7 +125,7 @@ class Delivery(Generic[E]):
             if subscription.active:
                 self._current = subscription
                 try:
-                    result: Any = subscription.listener(event)
+                    result: Any = subscription.call(event)
                     # No call lies between a coroutine and its await: a Ctrl-C would be raised there.
                     if result is not None and (result.__class__ is CoroutineType or inspect.isawaitable(result)):
                         await result
@@ -173,7 +174,7 @@ class Delivery(Generic[E]):
     @exposed
     async def _hear(self, subscription: Subscription[E], event: E) -> None:
         self._current = subscription
-        result: Any = subscription.listener(event)
+        result: Any = subscription.call(event)
         if result is not None and (result.__class__ is CoroutineType or inspect.isawaitable(result)):
             await result
 
@@ -187,6 +188,16 @@ class Delivery(Generic[E]):
             raise exc
         if rest is not None:
             raise rest from None
+
+
+def _function_of(listener: Listener[E]) -> Listener[E]:
+    """The method behind an object that can be called.
+
+    CPython looks for signals on its way back from such an object, and a Ctrl-C there would lose the coroutine that it
+    gave; on its way back from a function of Python's it does not.
+    """
+    call = getattr(type(listener), "__call__", None)  # noqa: B004  # the method is looked at, not whether there is one
+    return MethodType(call, listener) if isinstance(call, FunctionType) else listener
 
 
 def name_of(listener: Any) -> str:

@@ -80,6 +80,8 @@ class SessionLog:
         """What the file holds now: `load_session` while nobody else can write it. Blocks."""
         return load_session(self.path)
 
+    # A Ctrl-C in here would cost the event, or write a part of a line twice.
+    @trio.lowlevel.enable_ki_protection
     def __call__(self, event: Event) -> Coroutine[Any, Any, None] | None:
         """Write an event, before anything is awaited. With `fsync`, give what is awaited until it is on the disk."""
         if not self._is_wanted(event):
@@ -91,6 +93,7 @@ class SessionLog:
         """Bring all that was written to the disk. Blocks; raises `OSError`."""
         os.fsync(self._descriptor)
 
+    @trio.lowlevel.enable_ki_protection
     def close(self) -> None:
         """Write what is left and let others write. Does nothing the second time. Raises `OSError`."""
         if self._descriptor < 0:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 
+import trio
+
 from .._messages import Message
 from ._judge_memory import Memory
 from ._judge_outside import PhaseWord
@@ -52,6 +54,8 @@ class TraceChecker:
         self._judge = Judge(memory, phase, steered, followed_up)
         self.violations: list[Violation] = []
 
+    # A Ctrl-C in here would make the judge miss an event, and find fault with the next.
+    @trio.lowlevel.enable_ki_protection
     def __call__(self, event: Told) -> None:
         found = self._judge.feed(event)
         if found:
