@@ -168,6 +168,27 @@ def busy() -> Agent:
     )
 
 
+@tool
+async def delegates(path: str) -> str:
+    """Run another agent."""
+    return (await plain().prompt(path)).text
+
+
+def nested() -> Agent:
+    return Agent(answering(calls(("c1", "delegates", "x"), ("c2", "edits", "x"))), model="m", tools=[delegates, edits])
+
+
+@tool(writes=("path",))
+def blocks(path: str, context: ToolContext) -> str:
+    """Work in a thread, and report from there."""
+    context.update("working")
+    return path
+
+
+def threaded() -> Agent:
+    return Agent(answering(calls(("c1", "blocks", "x"), ("c2", "blocks", "./x"))), model="m", tools=[blocks])
+
+
 async def prompted(agent: Agent) -> None:
     await agent.prompt("hi")
 
@@ -183,12 +204,24 @@ async def aborted(agent: Agent) -> None:
         await agent.prompt("hi")
 
 
+async def in_a_child(agent: Agent) -> None:
+    """The interrupt is the main task's, and reaches the run as a cancellation from outside, or out of a task of it."""
+    try:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(agent.prompt, "hi")
+    except BaseExceptionGroup as group:
+        raise group.exceptions[0] from None
+
+
 Way = Callable[[Agent], Awaitable[None]]
 SCENES: dict[str, tuple[Callable[[], Agent], Way]] = {
     "prompt": (plain, prompted),
     "abort": (plain, aborted),
     "stream": (plain, streamed),
     "busy": (busy, prompted),
+    "child": (plain, in_a_child),
+    "nested": (nested, prompted),
+    "thread": (threaded, prompted),
 }
 
 
@@ -205,7 +238,9 @@ def play(scene: str, *places: int) -> Played:
     played = Played(CtrlC(places), [])
     make, way = SCENES[scene]
     try:
-        trio.run(_play, played, make(), way, clock=trio.testing.MockClock(autojump_threshold=0))
+        # A clock that jumps would jump while a thread works.
+        clock = None if scene == "thread" else trio.testing.MockClock(autojump_threshold=0)
+        trio.run(_play, played, make(), way, clock=clock)
     except KeyboardInterrupt:
         if played.ctrl_c.raised and len(places) == 1:
             played.faults.append("the interrupt was raised twice")
@@ -268,7 +303,7 @@ async def _play_logged(played: Played, agent: Agent, way: Way, log: SessionLog) 
 async def _end_a_hang(faults: list[str]) -> None:
     """All tasks wait for nothing: more Ctrl-C end that, as they end any wait of the main task."""
     while True:
-        await trio.sleep(1_000)
+        await trio.sleep(20)
         faults.append("it hung")
         signal.raise_signal(signal.SIGINT)
 
@@ -292,6 +327,10 @@ async def _look_behind(agent: Agent, faults: list[str]) -> None:
     if state.phase.value != "idle" or state.is_streaming or state.pending_tool_calls or state.pending_file_writes:
         faults.append(f"it is not idle: {state}")
     locks = current_file_locks().statistics()
+    with trio.move_on_after(2):  # a thread left behind keeps its lock until it ends (T8)
+        while locks.held or locks.waiting:
+            await trio.sleep(0.001)
+            locks = current_file_locks().statistics()
     if locks.held or locks.waiting:
         faults.append(f"locks are left: {locks}")
     result = await agent.prompt("again")

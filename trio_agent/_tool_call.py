@@ -17,7 +17,7 @@ from ._cancellation import part, plainly
 from ._failures import describe, interrupt_in
 from ._file_locks import Ticket
 from ._hooks import HookContext
-from ._interrupts import awaited, protected
+from ._interrupts import exposed, protected
 from ._jobs import within
 from ._messages import ToolCall, ToolResultMessage, UserBlock
 from ._state import AgentState
@@ -159,7 +159,7 @@ class CallRecord:
         assert self._tool is not None
         try:
             if self._is_plain:  # as most are; the layers of `_with_locks` would be a tenth of what a call costs
-                value = await awaited(self._invoke)
+                value = await self._invoke()
             else:
                 value = await self._with_locks()
             result = words.message_of(self.call, value)
@@ -223,7 +223,7 @@ class CallRecord:
         if self._host.stopping:  # given its files or its slot in the same tick in which the run was stopped (A2)
             await trio.lowlevel.checkpoint()  # raises: the abort scope is cancelled
         if self._tool.is_async:
-            return await self._timed(awaited(self._invoke))
+            return await self._timed(self._invoke())
         self._thread = thread = ThreadCall(current_pool(), self._release_late)
         await thread.acquire_slot()
         tool, prepared, context = self._tool, self._prepared, ToolContext(self, thread)
@@ -237,10 +237,10 @@ class CallRecord:
         tool = self._tool
         return tool is not None and tool.is_async and tool.timeout is None and not (self._ticket or self._host.slots)
 
-    def _invoke(self) -> Any:
-        assert self._tool is not None
-        assert self._prepared is not None
-        return self._tool.invoke(self._prepared, ToolContext(self))
+    @exposed
+    async def _invoke(self) -> object:
+        tool: Any = self._tool
+        return await tool.invoke(self._prepared, ToolContext(self))
 
     async def _timed(self, work: Any) -> object:
         """Await the body under the tool's time-out, in seconds. Raises `_OutOfTimeError`, whatever it made of that."""
