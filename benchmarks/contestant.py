@@ -68,6 +68,7 @@ FLOOR: Final = Contestant("floor_trio", "floor_trio", imports="trio", distributi
 OURS: Final = Contestant("trio_agent", "trio_agent_kernel", imports="trio_agent", distributions=("trio-agent",))
 ALL: Final = [
     OURS,
+    Contestant("shape_trio", "shape_trio"),
     Contestant("floor_asyncio", "floor_asyncio"),
     Contestant("floor_node", "floor_node.mjs"),
     Contestant("pi", "peer_pi.mjs", "pi", "@earendil-works/pi-agent-core/dist/index.js"),

@@ -18,7 +18,7 @@ IDLE_KB, IDLE_MICROSECONDS = 3.0, 15.0
 IMPORT_SECONDS, DISTRIBUTIONS, MEGABYTES = 0.15, 16, 25
 WIRE: Final = 0.6
 # Whoever is not on Python, and who is no peer at all.
-NOT_PYTHON: Final = frozenset({"pi", "floor_node", "floor_asyncio", "trio_agent"})
+NOT_PYTHON: Final = frozenset({"pi", "floor_node", "floor_asyncio", "shape_trio", "trio_agent"})
 
 
 class Figure:

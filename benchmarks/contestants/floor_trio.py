@@ -86,14 +86,14 @@ def _tool_turns(turns: int, proof: Proof) -> Callable[..., Awaitable[None]]:
     return provider
 
 
-async def turns(size: int) -> Proof:
+async def turns(size: int, make: Any = Loop) -> Proof:
     subscriber = _Counting()
-    await Loop(_tool_turns(size, subscriber.proof), subscriber).prompt("go")
+    await make(_tool_turns(size, subscriber.proof), subscriber).prompt("go")
     subscriber.proof.units = size
     return subscriber.proof
 
 
-async def deltas(size: int) -> Proof:
+async def deltas(size: int, make: Any = Loop) -> Proof:
     subscriber = _Counting()
     chunks = [TextDelta(0, DELTA) for _ in range(size)]
 
@@ -102,13 +102,13 @@ async def deltas(size: int) -> Proof:
             await send(chunk)
         await send(Finish("stop"))
 
-    text = await Loop(provider, subscriber).prompt("go")
+    text = await make(provider, subscriber).prompt("go")
     assert len(text) == 4 * size
     subscriber.proof.units = size
     return subscriber.proof
 
 
-async def parallel(size: int) -> Proof:
+async def parallel(size: int, make: Any = Loop) -> Proof:
     subscriber = _Counting()
     proof = subscriber.proof
     asked = 0
@@ -126,16 +126,16 @@ async def parallel(size: int) -> Proof:
             await send(TextDelta(0, DELTA))
             await send(Finish("stop"))
 
-    await Loop(provider, subscriber).prompt("go")
+    await make(provider, subscriber).prompt("go")
     proof.units = size
     return proof
 
 
-async def fanout(size: int) -> Proof:
+async def fanout(size: int, make: Any = Loop) -> Proof:
     total = Proof(units=size)
 
     async def one() -> None:
-        add(total, await turns(AGENTS_TURNS))
+        add(total, await turns(AGENTS_TURNS, make))
 
     async with trio.open_nursery() as nursery:
         for _ in range(size):
@@ -146,10 +146,10 @@ async def fanout(size: int) -> Proof:
 _kept: list[Any] = []
 
 
-async def idle(size: int) -> Proof:
+async def idle(size: int, make: Any = Loop) -> Proof:
     subscriber = _Counting()
     provider = _tool_turns(1, subscriber.proof)
-    _kept.extend([Loop(provider, subscriber) for _ in range(size)])
+    _kept.extend([make(provider, subscriber) for _ in range(size)])
     await trio.lowlevel.checkpoint()
     return Proof(units=size)
 
