@@ -6,17 +6,20 @@ the rules does.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
 from scenes import Recorder, assert_idle, assert_settled, make_agent, on, said
 
-from trio_agent import Agent, AgentEnd, AssistantMessage, ProviderError, _agent, _asking, _run
+from trio_agent import Agent, AgentEnd, AssistantMessage, Event, ProviderError, TextDelta, _agent, _asking, _run
+from trio_agent._assembly import Assembly
+from trio_agent._codec import encode
 from trio_agent._delivery import Halt
-from trio_agent._errors import AgentInternalError
+from trio_agent._errors import AgentInternalError, LifecycleError
+from trio_agent._events import Delta, message_update
 from trio_agent._stream import EventStream
-from trio_agent.testing import ScriptedProvider, finish, stall
+from trio_agent.testing import ScriptedProvider, call, finish, stall, text, thinking
 
 BUG = ZeroDivisionError("a bug")
 
@@ -194,3 +197,47 @@ async def test_F7_a_stream_that_is_left_before_its_run_began_asks_nothing() -> N
             raise AssertionError("it was entered")
     assert recorder.events == []
     await assert_works(agent, recorder)
+
+
+# The short way of updates
+
+
+async def traced(monkeypatch: pytest.MonkeyPatch, *, short: bool) -> list[object]:
+    """What two subscribers see of a run: the events, and the state at each."""
+    if not short:
+
+        def update(run: _run.Run, delta: Delta, assembly: Assembly, length: int) -> Awaitable[None]:
+            return run.emit(message_update(delta, time=run.time(), view=assembly, length=length))  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]  # attrs drops the underscore
+
+        monkeypatch.setattr(_run.Run, "update", update)
+    provider = ScriptedProvider([text("a", "b"), thinking("c"), call("c1", "nobody"), finish("tool_use")], "d")
+    agent = Agent(provider, model="m")
+    seen: list[object] = []
+    agent.subscribe(lambda event: seen.append((encode(event), agent.state)))
+    await agent.prompt("go")
+    return seen
+
+
+async def test_an_update_is_emitted_as_any_event_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The short way of a `MessageUpdate` tells and changes what the way of all events does."""
+    short = await traced(monkeypatch, short=True)
+    assert len(short) > 15
+    assert short == await traced(monkeypatch, short=False)
+
+
+async def test_L3_an_update_outside_of_a_message_is_refused() -> None:
+    """The short way judges too, and changes nothing then."""
+    agent = Agent(ScriptedProvider("well"), model="m")
+    refused: list[LifecycleError] = []
+
+    def early(event: Event) -> None:
+        run = agent._run  # pyright: ignore[reportPrivateUsage]
+        assert run is not None
+        if event.type == "turn_start":
+            with pytest.raises(LifecycleError, match="message_update") as caught:
+                run.update(TextDelta(0, "a"), Assembly(()), 1)
+            refused.append(caught.value)
+
+    agent.subscribe(early)
+    assert (await agent.prompt("go")).outcome == "completed"
+    assert [error.rule for error in refused] == ["L3"]

@@ -16,7 +16,6 @@ from ._events import (
     Event,
     MessageEnd,
     MessageStart,
-    MessageUpdate,
     ToolExecutionEnd,
     ToolExecutionStart,
     ToolExecutionUpdate,
@@ -199,10 +198,6 @@ class Lifecycle:
 
     def feed(self, event: Event) -> None:
         """Advance by one event, or raise `LifecycleError` and change nothing."""
-        if type(event) is MessageUpdate:  # by far the most frequent; it leads from STREAMING to itself
-            if self.position is Position.STREAMING:
-                return
-            raise self._refusal("message_update")
         kind: str = event.type
         if kind in _MESSAGE_EVENTS:
             kind = kind_of(event)

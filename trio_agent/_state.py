@@ -162,9 +162,6 @@ class Conversation:
 
     def apply(self, event: Event) -> None:
         """Change what the event changes. The event has passed `Lifecycle.feed`."""
-        if type(event) is MessageUpdate:
-            self.shown = event._length  # pyright: ignore[reportPrivateUsage]  # the two ends of one lazy view
-            return
         change = self._CHANGES.get(type(event))
         if change is not None:
             change(self, event)
@@ -227,6 +224,9 @@ class Conversation:
                 queue.remove(item)
                 self.saying = None
 
+    def _message_update(self, event: MessageUpdate) -> None:
+        self.shown = event._length  # pyright: ignore[reportPrivateUsage]  # the two ends of one lazy view
+
     def _message_end(self, event: MessageEnd) -> None:
         message = event.message
         self.history.append(message)
@@ -266,6 +266,7 @@ class Conversation:
         AgentStart: _agent_start,
         TurnStart: _turn_start,
         MessageStart: _message_start,
+        MessageUpdate: _message_update,
         MessageEnd: _message_end,
         ToolExecutionStart: _tool_start,
         ToolExecutionEnd: _tool_end,
