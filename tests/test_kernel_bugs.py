@@ -210,7 +210,9 @@ async def traced(monkeypatch: pytest.MonkeyPatch, *, short: bool) -> list[object
             return run.emit(message_update(delta, time=run.time(), view=assembly, length=length))  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]  # attrs drops the underscore
 
         monkeypatch.setattr(_run.Run, "update", update)
-    provider = ScriptedProvider([text("a", "b"), thinking("c"), call("c1", "nobody"), finish("tool_use")], "d")
+    provider = ScriptedProvider(
+        [text("a", "b"), thinking("c"), call("c1", "nobody"), finish("tool_use")], ["d", finish()]
+    )
     agent = Agent(provider, model="m")
     seen: list[object] = []
     agent.subscribe(lambda event: seen.append((encode(event), agent.state)))
@@ -227,7 +229,7 @@ async def test_an_update_is_emitted_as_any_event_is(monkeypatch: pytest.MonkeyPa
 
 async def test_L3_an_update_outside_of_a_message_is_refused() -> None:
     """The short way judges too, and changes nothing then."""
-    agent = Agent(ScriptedProvider("well"), model="m")
+    agent = Agent(ScriptedProvider(["well", finish()]), model="m")
     refused: list[LifecycleError] = []
 
     def early(event: Event) -> None:
