@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import threading
+import weakref
 from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
@@ -13,6 +15,7 @@ import pytest
 import trio
 
 from tests import leaks
+from trio_agent import Agent
 
 pytestmark = pytest.mark.real_time
 
@@ -101,3 +104,35 @@ def test_the_command_says_what_has_grown(
     assert late.startswith("after    100: ")
     assert ("'files': 90" in grown) == leaking
     assert (grown == "grown: nothing") == (not leaking)
+
+
+async def _prompted(agent: Agent) -> None:
+    await agent.prompt("hi")
+
+
+async def _streamed(agent: Agent) -> None:
+    async with agent.stream("hi") as events:
+        async for _ in events:
+            pass
+
+
+@pytest.mark.parametrize("way", [_prompted, _streamed])
+async def test_an_agent_is_freed_without_the_garbage_collector(way: Callable[[Agent], Awaitable[None]]) -> None:
+    """Once nobody holds an agent, it and its history are gone at once: nothing of a run that is over refers back."""
+
+    async def run() -> weakref.ref[Agent]:
+        provider = leaks.answers(leaks.calls(("adds", '{"a":1,"b":2}'), ("fails", "{}")))
+        agent = leaks.agent_of(provider)
+        await way(agent)
+        return weakref.ref(agent)
+
+    await run()
+    gc.collect()
+    gc.disable()
+    try:
+        gone = [await run() for _ in range(10)]
+        left, found = [agent() for agent in gone], gc.collect()
+    finally:
+        gc.enable()
+    assert left == [None] * 10
+    assert found < 10  # of ten runs

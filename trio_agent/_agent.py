@@ -64,7 +64,7 @@ class Agent:
     `transform_context` or `convert_to_llm` fails the run instead of being passed over. `settings` go into each request.
     """
 
-    __slots__ = ("_conversation", "_run", "_setting", "_subscribers")
+    __slots__ = ("__weakref__", "_conversation", "_run", "_setting", "_subscribers")
 
     def __init__(
         self,
@@ -192,6 +192,7 @@ class Agent:
     def _reset(self, run: Run, runs: _Runs) -> None:
         """P4: idle, whatever happened. Sync, so that a second Ctrl-C cannot leave it half done."""
         run.let_go()
+        run.forget()
         here = runs.get(run.origin.task, [])
         if run in here:
             here.remove(run)
@@ -310,6 +311,11 @@ class Agent:
         """Count the block that reads a stream of the run in progress as inside it (A6)."""
         if self._run is not None and reader not in self._run.readers:
             self._run.readers += (reader,)
+
+    def forget(self, subscription: Subscription[Event]) -> None:
+        """Unsubscribe: what a `Subscription` calls."""
+        self.refuse_foreign("unsubscribe")
+        self._subscribers.remove(subscription)
 
     def refuse_foreign(self, caller: str) -> None:
         run = self._run

@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from itertools import chain
 from types import CoroutineType, FunctionType, MethodType, TracebackType
 from typing import Any, Generic, Protocol, TypeAlias, TypeVar
+from weakref import ref
 
 from ._cancellation import part
 from ._interrupts import exposed, protected
@@ -25,8 +26,8 @@ Listener: TypeAlias = Callable[[E], object]
 class Owner(Protocol):
     """The agent, as its subscriptions see it."""
 
-    def refuse_foreign(self, caller: str) -> None:
-        """Raise if the call comes from where the agent cannot be reached."""
+    def forget(self, subscription: Subscription[Any]) -> None:
+        """Call it no more. Raises if this comes from where the agent cannot be reached."""
         ...
 
 
@@ -36,11 +37,10 @@ class Subscription(Generic[E]):
     Once that has returned, the listener is not called again.
     """
 
-    __slots__ = ("_owner", "_subscribers", "active", "call", "listener", "observer")
+    __slots__ = ("_owner", "active", "call", "listener", "observer")
 
-    def __init__(self, subscribers: Subscribers[E], listener: Listener[E], observer: bool, owner: Owner) -> None:
-        self._subscribers = subscribers
-        self._owner = owner
+    def __init__(self, listener: Listener[E], observer: bool, owner: Owner) -> None:
+        self._owner = ref(owner)  # weak, or no agent would be freed before the garbage collector comes by
         self.listener = listener
         self.call = _function_of(listener)
         self.observer = observer
@@ -48,9 +48,10 @@ class Subscription(Generic[E]):
 
     @protected
     def __call__(self) -> None:
-        self._owner.refuse_foreign("unsubscribe")
+        owner = self._owner()
+        if owner is not None:
+            owner.forget(self)
         self.active = False
-        self._subscribers.remove(self)
 
     @protected
     def __enter__(self) -> Subscription[E]:
@@ -75,7 +76,7 @@ class Subscribers(Generic[E]):
         self.all: tuple[Subscription[E], ...] = ()
 
     def add(self, listener: Listener[E], observer: bool, owner: Owner) -> Subscription[E]:
-        subscription = Subscription(self, listener, observer, owner)
+        subscription = Subscription(listener, observer, owner)
         self.all = (*self.all, subscription)
         return subscription
 

@@ -90,6 +90,9 @@ class Setting:
 quick_setting = quick(Setting)
 
 
+_REFERRING_BACK: Final = ("_deliver", "_delivery", "_answer", "_tool_phase", "jobs", "_work")
+
+
 class Run:
     """One run in the task that made it."""
 
@@ -473,6 +476,14 @@ class Run:
         """Give back the files of calls that were cut off before they began. Sync, for a second Ctrl-C as well (P4)."""
         if self._tool_phase is not None:
             self._tool_phase.let_go()
+
+    def forget(self) -> None:
+        """Let go of the parts that refer back to the run, which is over: it is freed at once then, and so is its agent.
+
+        test_an_agent_is_freed_without_the_garbage_collector
+        """
+        for name in _REFERRING_BACK:
+            self.__dict__.pop(name, None)
 
     async def _wait_for_jobs(self, share: float) -> None:
         """Wait until every child has ended, within a share of what is left of the grace period (A4)."""
