@@ -7,6 +7,7 @@ the storm has interrupts at checkpoints.
 
 from __future__ import annotations
 
+import contextlib
 import dis
 import functools
 import json
@@ -15,8 +16,8 @@ import sys
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from types import CodeType, FrameType
-from typing import Any
+from types import CodeType, FrameType, FunctionType
+from typing import Any, ClassVar
 
 import attrs
 import pytest
@@ -43,6 +44,7 @@ from trio_agent import (
     ToolCallDelta,
     ToolCallStart,
     ToolContext,
+    ToolExecutionEnd,
     UserMessage,
     tool,
 )
@@ -50,6 +52,7 @@ from trio_agent._delivery import Subscribers
 from trio_agent._file_locks import FileLockStatistics, current_file_locks
 from trio_agent.session import SessionLog
 from trio_agent.testing import TraceChecker, check_trace
+from trio_agent.tools import coding_tools
 
 HERE = Path(trio_agent.__file__).parent
 WATCHED = (str(HERE / "_"), str(HERE / "session"))
@@ -71,10 +74,11 @@ class CtrlC:
     where: str = ""
     raised: bool = False
     has_hung: bool = False
+    watched: tuple[str, ...] = WATCHED
 
     def __call__(self, frame: FrameType, event: str, _arg: Any) -> None:  # pragma: no cover - runs untraced
         code = frame.f_code
-        if not code.co_filename.startswith(WATCHED) or event not in ("call", "c_return"):
+        if not code.co_filename.startswith(self.watched) or event not in ("call", "c_return"):
             return
         if event == "call" and frame.f_lasti > entry_of(code):
             return
@@ -382,6 +386,87 @@ def test_an_object_that_can_be_called_is_called_by_its_method() -> None:
     assert subscribers.add(keeping, False, agent).call == keeping.__call__
     assert subscribers.add(found.append, False, agent).call == found.append
     assert subscribers.add(calls, False, agent).call is calls
+
+
+def test_a_partial_of_an_async_function_is_called_by_a_function() -> None:
+    """So is what leaves a stream: behind a function no signal is looked for."""
+    subscribers: Subscribers[Event] = Subscribers()
+    agent, partly = plain(), functools.partial(async_loop, 1)
+    assert type(subscribers.add(partly, False, agent).call) is FunctionType
+    assert type(agent.stream("hi").__aexit__) is FunctionType
+
+
+class Static:
+    seen: ClassVar[list[Event]] = []
+
+    @staticmethod
+    def __call__(event: Event) -> None:
+        Static.seen.append(event)
+
+
+class Classwide:
+    seen: ClassVar[list[Event]] = []
+
+    @classmethod
+    async def __call__(cls, event: Event) -> None:
+        cls.seen.append(event)
+
+
+@pytest.mark.parametrize("kind", [Static, Classwide])
+async def test_L5_whatever_can_be_called_hears_every_event(kind: Any) -> None:
+    """Also an object whose `__call__` takes no self."""
+    kind.seen.clear()
+    agent = Agent(answering(), model="m")
+    agent.subscribe(kind())
+    agent.subscribe(functools.partial(async_append, kind.seen))
+    assert (await agent.prompt("hi")).outcome == "completed"
+    assert len(kind.seen) == 2 * len(set(map(id, kind.seen))) > 10
+
+
+async def async_append(seen: list[Event], event: Event) -> None:
+    seen.append(event)
+
+
+# The package's own tools
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [
+        ("write_file", {"path": "f", "content": "new"}),
+        ("edit_file", {"path": "f", "edits": [{"old_text": "old", "new_text": "new"}]}),
+    ],
+)
+def test_F7_a_ctrl_c_leaves_a_file_as_the_result_says(tmp_path: Path, name: str, arguments: dict[str, Any]) -> None:
+    """At any instruction of the tools that write: what is reported as cut off has changed nothing, nothing is left."""
+    count = change(tmp_path, name, arguments).count
+    assert count > 100
+    for place in range(0, count, 3):
+        change(tmp_path, name, arguments, place)
+
+
+def change(folder: Path, name: str, arguments: dict[str, Any], *places: int) -> CtrlC:
+    ctrl_c = CtrlC(places, watched=(str(HERE / "_"), str(HERE / "tools")))
+    file = folder / "f"
+    file.write_text("old")
+    ends: list[ToolExecutionEnd] = []
+
+    async def main() -> None:
+        chunks = [ToolCallStart(0, "c", name), ToolCallDelta(0, json.dumps(arguments)), Finish("tool_use")]
+        agent = Agent(answering(chunks), model="m", tools=coding_tools(folder, allow_shell=False))
+        agent.subscribe(lambda event: ends.append(event) if isinstance(event, ToolExecutionEnd) else None)
+        sys.setprofile(ctrl_c)
+        try:
+            await agent.prompt("hi")
+        finally:
+            sys.setprofile(None)
+
+    with contextlib.suppress(KeyboardInterrupt):
+        trio.run(main)
+    assert [entry.name for entry in folder.iterdir()] == ["f"]
+    told = any(not end.result.is_error for end in ends)
+    assert file.read_text() == ("new" if told else "old"), (ctrl_c.where, ends)
+    return ctrl_c
 
 
 # What an application wrote can be interrupted

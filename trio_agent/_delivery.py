@@ -192,13 +192,26 @@ class Delivery(Generic[E]):
 
 
 def _function_of(listener: Listener[E]) -> Listener[E]:
-    """The method behind an object that can be called.
+    """What to call for a listener, so that CPython does not look for signals between the call and its await.
 
-    CPython looks for signals on its way back from such an object, and a Ctrl-C there would lose the coroutine that it
-    gave; on its way back from a function of Python's it does not.
+    It does on its way back from an object that can be called, not on its way back from a function of Python's: a
+    Ctrl-C there would lose the coroutine. So an object's method is called, and of a partial a function.
     """
-    call = getattr(type(listener), "__call__", None)  # noqa: B004  # the method is looked at, not whether there is one
-    return MethodType(call, listener) if isinstance(call, FunctionType) else listener
+    if isinstance(listener, FunctionType | MethodType):
+        return listener
+    if inspect.iscoroutinefunction(listener):  # a partial: making its coroutine runs nothing of the application's
+
+        @protected
+        def made(event: E) -> object:
+            return listener(event)
+
+        return made
+    kind: type = type(listener)
+    for cls in kind.__mro__:
+        call = cls.__dict__.get("__call__")
+        if call is not None:
+            return MethodType(call, listener) if isinstance(call, FunctionType) else listener
+    return listener  # pragma: no cover - what can be called has it
 
 
 def name_of(listener: Any) -> str:

@@ -156,6 +156,7 @@ def write_file(workspace: WorkspacePath) -> Tool:
     """A tool that makes a file or replaces a whole one."""
     space = as_workspace(workspace)
 
+    @trio.lowlevel.enable_ki_protection
     async def write_file(
         path: Annotated[str, _PATH],
         content: Annotated[str, "the whole new text of the file"],
@@ -170,6 +171,7 @@ def edit_file(workspace: WorkspacePath) -> Tool:
     """A tool that makes several replacements in a file, all or none."""
     space = as_workspace(workspace)
 
+    @trio.lowlevel.enable_ki_protection
     async def edit_file(
         path: Annotated[str, _PATH],
         edits: Annotated[

@@ -145,6 +145,7 @@ def grep(workspace: WorkspacePath) -> Tool:
     """A tool that finds lines by what is in them: with ripgrep where it is installed, else with Python's own `re`."""
     space = as_workspace(workspace)
 
+    @trio.lowlevel.enable_ki_protection
     async def grep(
         pattern: Annotated[str, "a regular expression"],
         path: Annotated[str, "the folder or file to search in, relative to the workspace"] = ".",
@@ -202,6 +203,7 @@ async def _searched(space: Workspace, place: Place, what: list[str]) -> tuple[by
     return bytes(output), len(output) < _OUTPUT
 
 
+@trio.lowlevel.enable_ki_protection
 async def _read_bounded(stream: Any, into: bytearray, process: trio.Process) -> None:
     async for piece in stream:
         into += piece

@@ -60,6 +60,7 @@ def bash(
     given = shell_environment() if environment is None else dict(environment)
     default, most = timeout, longest_timeout
 
+    @trio.lowlevel.enable_ki_protection
     async def bash(
         command: Annotated[str, "what bash is to run, in the workspace; it has no standard input"],
         context: ToolContext,
@@ -125,6 +126,7 @@ class _Command:
             await self._read_all(process)
             nursery.cancel_scope.cancel()
 
+    @trio.lowlevel.enable_ki_protection
     async def _read_all(self, process: trio.Process) -> None:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._read, process.stderr, self._report.extend)
@@ -133,6 +135,7 @@ class _Command:
             # What could not be ended may hold the pipe: what is in it by now is all that is waited for.
             nursery.cancel_scope.deadline = trio.current_time() + 1
 
+    @trio.lowlevel.enable_ki_protection
     async def _read(self, stream: Any, take: Any) -> None:
         async for piece in stream:
             take(piece)
@@ -154,6 +157,7 @@ class _Command:
         await process.stdout.aclose()
         await process.stderr.aclose()
 
+    @trio.lowlevel.enable_ki_protection
     async def _tell(self, context: ToolContext) -> None:
         """Say what has come, at ever longer intervals."""
         pause, told = _UPDATES, 0
