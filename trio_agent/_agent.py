@@ -242,6 +242,7 @@ class Agent:
         queue.items.append(item)
         return item.id
 
+    @protected
     def withdraw(self, id: str) -> bool:
         """Take a queued message back. False if it has been said, withdrawn or cleared."""
         self.refuse_foreign("withdraw")

@@ -108,6 +108,7 @@ class SessionLog:
     def __enter__(self) -> SessionLog:
         return self
 
+    @trio.lowlevel.enable_ki_protection
     def __exit__(
         self, kind: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
     ) -> None:
