@@ -268,6 +268,19 @@ def test_L4_the_message_at_a_moment_is_made_of_what_was_told_until_then(pieces: 
             assert shown == (ToolCall("", "", raw=text).raw if index in (4, 5) else text)
 
 
+@given(st.lists(st.one_of(PIECES, st.builds(BlockEnd, st.integers(2, 6), st.sampled_from([None, "s"]))), max_size=12))
+def test_L4_the_last_moment_is_what_it_was_once_more_has_come(pieces: list[Chunk]) -> None:
+    """A message is the same whether it is looked at when it is the newest or later, and its blocks stand in order."""
+    watched, later = [fold(ToolCallStart(4, "c4", "echo"), ToolCallStart(5, "c5", "echo")) for _ in range(2)]
+    newest: list[tuple[int, AssistantMessage]] = []
+    for piece in pieces:
+        watched.fold(piece)
+        later.fold(piece)
+        newest.append((len(watched), watched.message_at(len(watched))))
+    later.fold(TextDelta(9, "more"))
+    assert [(length, later.message_at(length)) for length, _ in newest] == newest
+
+
 def test_a_message_cut_off_keeps_what_had_come_and_says_why() -> None:
     """Closed before its end, a message carries what had arrived, the reason, and what it cost so far."""
     assembly = fold(TextDelta(0, "Hel"), UsageReport(Usage(output=1)), TextDelta(0, "lo"))

@@ -156,7 +156,7 @@ async def per_unit(unit: str, small: int, large: int) -> tuple[float, float, flo
 @pytest.mark.parametrize(
     ("unit", "small", "large", "calls", "steps", "tasks"),
     [
-        ("delta", 640, 6400, 8, 0.04, 0),
+        ("delta", 640, 6400, 6.7, 0.01, 0),
         ("turn", 20, 120, 250, 5, 0),
         ("call", 20, 120, 114, 2.1, 1),
     ],

@@ -200,7 +200,7 @@ class Agent:
             runs.pop(run.origin.task, None)
         self._conversation.settle()
         self._run = None
-        run.idle.set()
+        run.has_settled()
 
     async def wait_for_idle(self) -> None:
         """Wait until the run that is in progress now has settled. A checkpoint when there is none.
@@ -216,7 +216,7 @@ class Agent:
             raise ReentrantCallError(
                 "wait_for_idle() was called from inside the run that it would wait for; return, and the run goes on"
             )
-        await run.idle.wait()
+        await run.wait()
 
     @protected
     def abort(self, reason: str | None = None) -> None:

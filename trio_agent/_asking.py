@@ -49,7 +49,7 @@ from ._quick import quick
 from ._request import ModelRequest, ModelSettings, ToolSpec, model_request
 from ._state import AgentState, Conversation
 
-_ROOM = 64  # chunks that a provider may be ahead of the subscribers
+_ROOM = 256  # chunks that a provider may be ahead of the subscribers
 _MESSAGES = (UserMessage, AssistantMessage, ToolResultMessage, CustomMessage)
 
 
@@ -92,8 +92,7 @@ class Host(Protocol):
     def later_failure(self, what: str, failure: Exception) -> None: ...
     def snapshot(self) -> AgentState: ...
     def context(self) -> HookContext: ...
-    @property
-    def time(self) -> Callable[[], float]: ...
+    def time(self) -> float: ...
 
 
 class _Stream:

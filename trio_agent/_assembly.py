@@ -44,6 +44,37 @@ _TEXT: Final = (TextDelta, ThinkingDelta)
 _STOP_REASONS: Final[dict[str, StopReason]] = {"stop": "stop", "length": "length", "tool_use": "tool_use"}
 
 
+class _Block:
+    """One content block, as far as it has come."""
+
+    __slots__ = ("call", "kind", "redacted", "signature", "texts")
+
+    def __init__(self, kind: _Kind, call: tuple[str, str] | None = None) -> None:
+        self.kind = kind
+        self.call = call  # id and name
+        self.texts: list[str] = []
+        self.signature: str | None = None
+        self.redacted: str | None = None
+
+    def take(self, entry: _Logged) -> None:
+        if isinstance(entry, _TEXT):
+            self.texts.append(entry.text)
+        elif isinstance(entry, ToolCallFragment):
+            self.texts.append(entry.json)
+        elif isinstance(entry, BlockEnd):
+            self.signature = entry.signature
+        else:
+            self.redacted = entry.data
+
+    def made(self) -> AssistantBlock:
+        if self.redacted is not None:
+            return Thinking("", redacted=self.redacted)
+        text = _whole("".join(self.texts))
+        if self.call is not None:
+            return tool_call(self.call[0], self.call[1], arguments_text(None, text), self.signature)
+        return quick_text(text, self.signature) if self.kind is TextDelta else Thinking(text, self.signature)
+
+
 class Assembly:
     """One answer, as far as it has come.
 
@@ -51,10 +82,11 @@ class Assembly:
     """
 
     __slots__ = (
-        "_calls",
-        "_kinds",
+        "_blocks",
+        "_info",
+        "_known",
         "_last",
-        "_open_kinds",
+        "_open",
         "_taken",
         "_used_ids",
         "log",
@@ -67,9 +99,10 @@ class Assembly:
     def __init__(self, used_ids: Collection[str], *, model: str | None = None, provider: str | None = None) -> None:
         self._used_ids = used_ids
         self.log: list[_Entry] = []  # only grows; its length is a moment
-        self._kinds: dict[int, _Kind] = {}
-        self._open_kinds: dict[int, _Kind] = {}  # the same until the end marker, empty behind it
-        self._calls: dict[int, tuple[str, str]] = {}
+        self._blocks: dict[int, _Block] = {}  # those that the log speaks of, in its order
+        self._info: ResponseInfo | None = None
+        self._known: dict[int, _Block] = {}  # also those that nothing has come of
+        self._open = self._known  # the same until the end marker, empty behind it
         self._taken: set[str] = set()
         self._last: tuple[int, AssistantMessage] | None = None
         self.model = model
@@ -90,13 +123,18 @@ class Assembly:
         if isinstance(chunk, _TEXT):
             kind = type(chunk)
             # One look-up also notices a chunk behind the end marker: test_a_chunk_behind_the_end_marker_is_an_error.
-            if self._open_kinds.get(chunk.index) is not kind or type(chunk.index) is not int:
-                self._open(chunk.index, kind)
+            block = self._open.get(chunk.index)
+            if block is None or block.kind is not kind or type(chunk.index) is not int:
+                block = self._opened(chunk.index, kind)
             text: object = chunk.text
             if type(text) is not str:
                 raise _broken(f"a {kind.__name__} carries {type(text).__name__} where text belongs")
             if not text:
                 return None
+            texts = block.texts
+            if not texts:
+                self._blocks[chunk.index] = block
+            texts.append(text)
             self.log.append(chunk)
             return chunk
         return self._fold_other(chunk)
@@ -107,12 +145,13 @@ class Assembly:
         """The message as it was when the log had that length. Costs time in proportion to its text."""
         if stop_reason is None and self._last is not None and self._last[0] == length:
             return self._last[1]
-        blocks, info = self._read(length)
+        blocks, info = (self._blocks, self._info) if length == len(self.log) else self._replayed(length)
+        content = tuple([block.made() for block in blocks.values()])
         usage = NO_USAGE if stop_reason is None else self.usage
         if info is None:
-            message = assistant_message(blocks, stop_reason, usage, self.model, self.provider, error)
+            message = assistant_message(content, stop_reason, usage, self.model, self.provider, error)
         else:
-            message = assistant_message(blocks, stop_reason, usage, info.model, info.provider, error, info.id)
+            message = assistant_message(content, stop_reason, usage, info.model, info.provider, error, info.id)
         if stop_reason is None:
             self._last = (length, message)
         return message
@@ -137,15 +176,15 @@ class Assembly:
         elif isinstance(chunk, BlockEnd):
             if chunk.signature is not None:
                 _require_text("signature", chunk.signature)
-                self._sign(chunk)
+                self._log(chunk, self._known.get(chunk.index))
         elif isinstance(chunk, RedactedThinking):
             _require_text("data", chunk.data)
-            self._open(chunk.index, RedactedThinking)
-            self.log.append(chunk)
+            self._log(chunk, self._opened(chunk.index, RedactedThinking))
         elif isinstance(chunk, ResponseInfo):
             for name, value in (("id", chunk.id), ("model", chunk.model), ("provider", chunk.provider)):
                 if value is not None:
                     _require_text(name, value)
+            self._info = self._more_info(self._info, chunk)
             self.log.append(chunk)
         else:
             raise _broken(f"{type(chunk).__name__} is no chunk; see trio_agent's chunk classes")
@@ -156,43 +195,47 @@ class Assembly:
         if stop_reason is None:
             raise _broken(f"{reason!r} is not an end marker; the known ones are {', '.join(_STOP_REASONS)}")
         self.stop_reason = stop_reason
-        self._open_kinds = {}
+        self._open = {}
 
-    def _open(self, index: int, kind: _Kind) -> None:
+    def _opened(self, index: int, kind: _Kind, call: tuple[str, str] | None = None) -> _Block:
         if self.stop_reason is not None:
             raise _broken(f"a {kind.__name__} came behind the end marker")
         if type(index) is not int:
             raise _broken(f"a block is named by its index, an int, not by {index!r}")
-        known = self._kinds.get(index)
+        known = self._known.get(index)
         if known is not None:
-            raise _broken(f"block {index} was opened by {known.__name__} and cannot take {kind.__name__}")
-        self._kinds[index] = self._open_kinds[index] = kind
+            raise _broken(f"block {index} was opened by {known.kind.__name__} and cannot take {kind.__name__}")
+        block = self._known[index] = _Block(kind, call)
+        return block
+
+    def _log(self, entry: _Logged, block: _Block | None) -> None:
+        if block is None:  # a signature of thinking whose text its provider does not show
+            block = self._opened(entry.index, ThinkingDelta)
+        self._blocks[entry.index] = block
+        block.take(entry)
+        self.log.append(entry)
 
     def _start_call(self, chunk: ToolCallStart) -> Delta:
-        self._open(chunk.index, ToolCallStart)
         name = chunk.name if isinstance(chunk.name, str) else ""
-        call_id = self._unique_id(chunk.id)
-        self._calls[chunk.index] = (call_id, name)
+        block = self._opened(chunk.index, ToolCallStart)
+        block.call = call_id, _ = self._unique_id(chunk.id), name
+        self._blocks[chunk.index] = block
         fragment = tool_call_fragment(chunk.index, call_id, name, "")
         self.log.append(fragment)
         return fragment
 
     def _more_arguments(self, chunk: ToolCallDelta) -> Delta | None:
-        call = self._calls.get(chunk.index)
-        if call is None:
+        block = self._known.get(chunk.index)
+        if block is None or block.call is None:
             raise _broken(f"arguments came for block {chunk.index}, which is no tool call")
         if type(chunk.json) is not str:
             raise _broken(f"a ToolCallDelta carries {type(chunk.json).__name__} where JSON text belongs")
         if not chunk.json:
             return None
-        fragment = tool_call_fragment(chunk.index, call[0], call[1], chunk.json)
+        fragment = tool_call_fragment(chunk.index, block.call[0], block.call[1], chunk.json)
+        block.texts.append(chunk.json)
         self.log.append(fragment)
         return fragment
-
-    def _sign(self, chunk: BlockEnd) -> None:
-        if chunk.index not in self._kinds:  # thinking whose text its provider does not show
-            self._open(chunk.index, ThinkingDelta)
-        self.log.append(chunk)
 
     def _unique_id(self, wanted: object) -> str:
         """The provider's id, or one of ours where it is missing, empty or taken (T7)."""
@@ -208,40 +251,24 @@ class Assembly:
     def _is_taken(self, call_id: str) -> bool:
         return call_id in self._taken or call_id in self._used_ids
 
-    def _read(self, length: int) -> tuple[tuple[AssistantBlock, ...], ResponseInfo | None]:
+    def _replayed(self, length: int) -> tuple[dict[int, _Block], ResponseInfo | None]:
         """The blocks, and what the provider had said about the answer, by then."""
-        parts: dict[int, list[_Logged]] = {}
+        blocks: dict[int, _Block] = {}
         info: ResponseInfo | None = None
         for entry in self.log[:length]:
             if isinstance(entry, ResponseInfo):
-                known = info or ResponseInfo(None, self.model, self.provider)
-                info = ResponseInfo(entry.id or known.id, entry.model or known.model, entry.provider or known.provider)
+                info = self._more_info(info, entry)
             else:
-                of_block = parts.get(entry.index)
-                if of_block is None:
-                    parts[entry.index] = [entry]
-                else:
-                    of_block.append(entry)
-        return tuple([self._block(index, entries) for index, entries in parts.items()]), info
+                block = blocks.get(entry.index)
+                if block is None:
+                    known = self._known[entry.index]
+                    block = blocks[entry.index] = _Block(known.kind, known.call)
+                block.take(entry)
+        return blocks, info
 
-    def _block(self, index: int, entries: list[_Logged]) -> AssistantBlock:
-        signature: str | None = None
-        texts: list[str] = []
-        for entry in entries:
-            if isinstance(entry, _TEXT):
-                texts.append(entry.text)
-            elif isinstance(entry, ToolCallFragment):
-                texts.append(entry.json)
-            elif isinstance(entry, BlockEnd):
-                signature = entry.signature
-            else:
-                return Thinking("", redacted=entry.data)
-        text = _whole("".join(texts))
-        kind = self._kinds[index]
-        if kind is ToolCallStart:
-            call_id, name = self._calls[index]
-            return tool_call(call_id, name, arguments_text(None, text), signature)
-        return quick_text(text, signature) if kind is TextDelta else Thinking(text, signature)
+    def _more_info(self, known: ResponseInfo | None, new: ResponseInfo) -> ResponseInfo:
+        known = known or ResponseInfo(None, self.model, self.provider)
+        return ResponseInfo(new.id or known.id, new.model or known.model, new.provider or known.provider)
 
 
 def _whole(text: str) -> str:

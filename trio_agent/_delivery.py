@@ -199,19 +199,23 @@ def _function_of(listener: Listener[E]) -> Listener[E]:
     """
     if isinstance(listener, FunctionType | MethodType):
         return listener
-    if inspect.iscoroutinefunction(listener):  # a partial: making its coroutine runs nothing of the application's
-
-        @protected
-        def made(event: E) -> object:
-            return listener(event)
-
-        return made
     kind: type = type(listener)
     for cls in kind.__mro__:
         call = cls.__dict__.get("__call__")
         if call is not None:
-            return MethodType(call, listener) if isinstance(call, FunctionType) else listener
+            return MethodType(call, listener) if isinstance(call, FunctionType) else _made_of_partial(listener)
     return listener  # pragma: no cover - what can be called has it
+
+
+def _made_of_partial(listener: Listener[E]) -> Listener[E]:
+    if not inspect.iscoroutinefunction(listener):
+        return listener
+
+    @protected
+    def made(event: E) -> object:  # making its coroutine runs nothing of the application's
+        return listener(event)
+
+    return made
 
 
 def name_of(listener: Any) -> str:

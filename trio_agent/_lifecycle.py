@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from enum import Enum
-from typing import Any, Final, TypeAlias, cast
+from typing import Any, Final, TypeAlias
 
 from ._errors import LifecycleError
 from ._events import (
@@ -135,7 +135,6 @@ _START_KIND: Final[dict[str, str]] = {
     "tool_result": "result_start",
 }
 _END_KIND: Final = {"user": "injected_end", "custom": "injected_end", "tool_result": "result_end"}
-_MESSAGE_EVENTS: Final = ("message_start", "message_end")
 _UNSENDABLE: Final = ("error", "aborted")
 
 
@@ -143,12 +142,13 @@ def kind_of(event: Event) -> str:
     """The word of the tables for an event."""
     if event.type == "message_start":
         return _START_KIND[event.message.role]
-    if event.type == "message_end":
-        message = event.message
-        if message.role == "assistant":
-            return "answer_failed" if message.stop_reason in _UNSENDABLE else "answer_end"
-        return _END_KIND[message.role]
-    return event.type
+    return _end_kind(event.message) if event.type == "message_end" else event.type
+
+
+def _end_kind(message: Message) -> str:
+    if message.role == "assistant":
+        return "answer_failed" if message.stop_reason in _UNSENDABLE else "answer_end"
+    return _END_KIND[message.role]
 
 
 # Of a turn without calls, which has none to write down: an idle agent needs no dictionaries of its own.
@@ -198,9 +198,11 @@ class Lifecycle:
 
     def feed(self, event: Event) -> None:
         """Advance by one event, or raise `LifecycleError` and change nothing."""
-        kind: str = event.type
-        if kind in _MESSAGE_EVENTS:
-            kind = kind_of(event)
+        kind: str = event.type  # and on as in `kind_of`: every event comes by here
+        if kind == "message_start":
+            kind = _START_KIND[event.message.role]  # type: ignore[union-attr]  # mypy sees no literal in `kind`
+        elif kind == "message_end":
+            kind = _end_kind(event.message)  # type: ignore[union-attr, arg-type]
         step = self._ways.get(kind)
         if step is None:
             raise self._refusal(kind)
@@ -209,9 +211,7 @@ class Lifecycle:
             self._check_phase(phase)
         if check is not None:
             check(self, event)
-        self.position = target
-        self._ways = ways
-        self.phase = phase
+        self.position, self.phase, self._ways = target, phase, ways
 
     def enter_turn(self) -> None:
         """Leave RETRY or COMPACTION, once their end has been delivered (P3)."""
@@ -273,7 +273,7 @@ def _check_injected_end(core: Lifecycle, event: MessageEnd) -> None:
 
 
 def _check_answer_end(core: Lifecycle, event: MessageEnd) -> None:
-    message = cast("AssistantMessage", event.message)
+    message: Any = event.message  # an AssistantMessage, says the kind
     if message.stop_reason is None:
         raise LifecycleError("L3", "an assistant message ends with a stop reason")
     core.stand(message)

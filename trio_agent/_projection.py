@@ -102,6 +102,12 @@ class _Repair:
 
     def view(self) -> View[Message]:
         """The sequence so far, with a placeholder for each result that is missing."""
+        if self._missing or self._unclaimed:
+            self._fill_holes()
+        self._shown = len(self._sent)
+        return View(self._sent, self._shown)
+
+    def _fill_holes(self) -> None:
         for at in reversed(self._missing):
             if self._sent[at] is not _HOLE:
                 break
@@ -112,8 +118,6 @@ class _Repair:
             if call_id in self._early:
                 self._tell("left out the result of the call %r, which is not there", call_id)
         self._unclaimed.clear()
-        self._shown = len(self._sent)
-        return View(self._sent, self._shown)
 
     def _add_answer(self, message: AssistantMessage) -> None:
         calls = message.tool_calls

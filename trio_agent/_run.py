@@ -59,6 +59,7 @@ from ._request import ToolSpec
 from ._settlement import Budget
 from ._state import AgentState, Conversation
 from ._tool_phase import Report, ToolPhase
+from ._tools import Tool
 
 logger: Final = logging.getLogger("trio_agent")
 
@@ -90,11 +91,49 @@ class Setting:
 quick_setting = quick(Setting)
 
 
-_REFERRING_BACK: Final = ("_deliver", "_delivery", "_answer", "_tool_phase", "jobs", "_work")
+_REFERRING_BACK: Final = ("_delivery", "_answer", "_tool_phase", "jobs", "_work")
 
 
 class Run:
     """One run in the task that made it."""
+
+    # Above thirty attributes CPython gives each object a dictionary of its own, five times the size of these.
+    __slots__ = (
+        "_answer",
+        "_began",
+        "_delivery",
+        "_end",
+        "_idle",
+        "_interrupt",
+        "_is_over",
+        "_now",
+        "_outer",
+        "_prompt",
+        "_said_earlier",
+        "_setting",
+        "_specs",
+        "_specs_of",
+        "_tool_calls",
+        "_tool_phase",
+        "_watch",
+        "_work",
+        "assembly",
+        "budget",
+        "cause",
+        "conversation",
+        "core",
+        "grace",
+        "is_idle",
+        "jobs",
+        "locks",
+        "mailbox",
+        "origin",
+        "readers",
+        "slots",
+        "stopping",
+        "suppressed",
+        "token",
+    )
 
     def __init__(self, setting: Setting, prompt: Sequence[Message], locks: FileLocks, outer: Sequence[Run]) -> None:
         self.conversation = setting.conversation
@@ -109,7 +148,8 @@ class Run:
         self.readers: tuple[Origin, ...] = ()  # who reads a stream of this run, and so is waited for
         self.budget = Budget()
         self.grace = setting.grace
-        self.idle = trio.Event()
+        self.is_idle = False
+        self._idle: trio.Event | None = None  # made when somebody waits
         self.cause: Cause | None = None
         self.stopping = False
         self.suppressed: tuple[BaseException, ...] = ()
@@ -118,9 +158,7 @@ class Run:
         self._prompt.items = [Queued("", message) for message in prompt]
         self._said_earlier = tuple(self.conversation.steering.items)
         self._delivery: Delivery[Event] = Delivery(setting.subscribers, self)
-        self._core = self.conversation.core
-        self._feed, self._apply = self._core.feed, self.conversation.apply
-        self._deliver = self._delivery.deliver
+        self.core = self.conversation.core
         self._interrupt: BaseException | None = None
         self._work: trio.Nursery | None = None
         self._tool_phase: ToolPhase | None = None
@@ -129,9 +167,11 @@ class Run:
         self._end: AgentEnd | None = None
         self._is_over = False  # all has been told; what is cancelled from here on changes nothing
         self._watch = _Watch()
-        self._specs: tuple[object, tuple[ToolSpec, ...]] = (None, ())
+        self._specs: tuple[ToolSpec, ...] = ()
+        self._specs_of: tuple[Tool, ...] = ()
         self.jobs: Jobs
-        self.time: Final = _stopwatch(trio.lowlevel.current_clock().current_time)
+        self._now = trio.lowlevel.current_clock().current_time
+        self._began = self._now()
 
     # The whole run
 
@@ -167,7 +207,7 @@ class Run:
             if not self._is_over:
                 await self._watch.wait()
         finally:
-            if self._work is not None and not self.idle.is_set() and not self._is_over:
+            if self._work is not None and not self.is_idle and not self._is_over:
                 self.cancelled_outside()
 
     async def _in_protection(self) -> None:
@@ -215,14 +255,14 @@ class Run:
             batch = self._next_batch()
 
     async def _turn(self, batch: Sequence[tuple[Queue, Queued]]) -> AssistantMessage:
-        number = self.conversation.core.turn + 1
+        number = self.core.turn + 1
         await self.emit(turn_start(number, time=self.time()))
         for queue, item in batch:
             await self._say(queue, item)
         self._answer = Answer(self, self._setting.asking)
         message = await self._answer.get()
         results: tuple[ToolResultMessage, ...] = ()
-        calls = self.conversation.core.calls
+        calls = self.core.calls
         if calls:
             tools = self.conversation.config.tools_by_name
             self._tool_phase = ToolPhase(self, message, calls, tools)
@@ -284,14 +324,18 @@ class Run:
 
     # Emission
 
+    def time(self) -> float:
+        """Seconds since the run began, as every event is told with."""
+        return self._now() - self._began
+
     def emit(self, event: Event) -> Awaitable[None]:
         """Judge the event, change state, deliver it, and see whether the run is to go on. In this order (L5).
 
         To be awaited at once. No coroutine of its own, and `_advance` written out: a sixth of what a delta costs.
         """
-        self._feed(event)
-        self._apply(event)
-        return self._deliver(event)
+        self.core.feed(event)
+        self.conversation.apply(event)
+        return self._delivery.deliver(event)
 
     def update(self, delta: Delta, assembly: Assembly, length: int) -> Awaitable[None]:
         """Emit a `MessageUpdate`: the same as `emit` does, in one step, as it comes by far the most often.
@@ -299,14 +343,14 @@ class Run:
         test_an_update_is_emitted_as_any_event_is
         """
         event: MessageUpdate = message_update(delta, time=self.time(), view=assembly, length=length)  # pyright: ignore[reportCallIssue]  # attrs drops the underscore
-        if self._core.position is not Position.STREAMING:
-            self._feed(event)  # refuses
+        if self.core.position is not Position.STREAMING:
+            self.core.feed(event)  # refuses
         self.conversation.shown = length
-        return self._deliver(event)
+        return self._delivery.deliver(event)
 
     def _advance(self, event: Event) -> None:
         """Judge and apply."""
-        self.conversation.core.feed(event)
+        self.core.feed(event)
         self.conversation.apply(event)
 
     async def look(self) -> None:
@@ -355,9 +399,10 @@ class Run:
     @property
     def specs(self) -> tuple[ToolSpec, ...]:
         tools = self.conversation.config.tools
-        if self._specs[0] is not tools:
-            self._specs = (tools, tuple([tool.spec for tool in tools]))
-        return self._specs[1]
+        if self._specs_of is not tools:
+            self._specs = tuple([tool.spec for tool in tools])
+            self._specs_of = tools
+        return self._specs
 
     def snapshot(self) -> AgentState:
         return self.conversation.snapshot()
@@ -409,7 +454,7 @@ class Run:
         self._stop(Cause("error", reason, f"{what}: {describe(failure)}", failure))
 
     def _stop(self, cause: Cause) -> None:
-        if self.cause is None and self.conversation.core.position is not Position.ENDED:
+        if self.cause is None and self.core.position is not Position.ENDED:
             self.cause = cause
             self.stopping = True
             if self._work is not None:
@@ -458,7 +503,7 @@ class Run:
     async def _close(self) -> None:
         await self._wait_for_jobs(0.5)
         self.let_go()
-        core = self.conversation.core
+        core = self.core
         for bare in closing_events(core, self):
             event = attrs.evolve(bare, time=self.time())
             if self._prompt.items and isinstance(event, MessageStart) and event.message is self.unsent():
@@ -483,7 +528,20 @@ class Run:
         test_an_agent_is_freed_without_the_garbage_collector
         """
         for name in _REFERRING_BACK:
-            self.__dict__.pop(name, None)
+            if hasattr(self, name):
+                delattr(self, name)
+
+    async def wait(self) -> None:
+        """Wait until the run has settled."""
+        if self._idle is None:
+            self._idle = trio.Event()
+        await self._idle.wait()
+
+    def has_settled(self) -> None:
+        """Let whoever waits go on."""
+        self.is_idle = True
+        if self._idle is not None:
+            self._idle.set()
 
     async def _wait_for_jobs(self, share: float) -> None:
         """Wait until every child has ended, within a share of what is left of the grace period (A4)."""
@@ -519,9 +577,9 @@ class Run:
 
     def result(self, call: ToolCall) -> ToolResultMessage:
         if self._tool_phase is None:  # the run was cut off before its calls were looked at
-            standing = self.conversation.core.standing
+            standing = self.core.standing
             assert standing is not None
-            self._tool_phase = ToolPhase(self, standing, self.conversation.core.calls, {})
+            self._tool_phase = ToolPhase(self, standing, self.core.calls, {})
         return self._tool_phase.result_now(call)
 
     def retry_end(self) -> RetryEnd:
@@ -564,16 +622,6 @@ class _Watch(Bell):
     def _abort(self, _raise_cancel: Any) -> trio.lowlevel.Abort:
         self.is_cancelled = True
         return super()._abort(_raise_cancel)
-
-
-def _stopwatch(now: Callable[[], float]) -> Callable[[], float]:
-    """What tells the seconds since it was made, as every event is told with. A closure is the quickest way."""
-    began = now()
-
-    def time() -> float:
-        return now() - began
-
-    return time
 
 
 def _closing_reason(cause: Cause) -> Any:
