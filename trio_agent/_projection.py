@@ -50,14 +50,21 @@ class IncrementalProjection:
     epoch, or a result that comes for a call that was shown as interrupted, costs time in proportion to all of it.
     """
 
-    __slots__ = ("_epoch", "_history", "_read", "_repair", "told")
+    __slots__ = ("_epoch", "_history", "_read", "_repair", "_told")
 
     def __init__(self) -> None:
-        self.told: set[str] = set()  # what has been logged, for `project` too
+        self._told: set[str] | None = None  # made at first use, as is the repair: an idle agent needs neither
         self._history: History[Message] | None = None
         self._epoch = 0
         self._read = 0
-        self._repair: _Repair | None = None  # made at first use: an idle agent needs none
+        self._repair: _Repair | None = None
+
+    @property
+    def told(self) -> set[str]:
+        """What has been logged, for `project` too."""
+        if self._told is None:
+            self._told = set()
+        return self._told
 
     def update(self, history: History[Message]) -> View[Message]:
         """What `project` makes of the history as it is now. Views given out before stay as they were."""
